@@ -1,0 +1,1 @@
+"""Configure, launch and follow jobs on Kubernetes from Python."""

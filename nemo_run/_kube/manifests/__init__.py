@@ -1,0 +1,1 @@
+"""Pure builders of Kubernetes objects: values in, new dicts out."""

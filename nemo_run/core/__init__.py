@@ -1,0 +1,1 @@
+"""What a job is made of: executors, packagers, serialisers, runners."""

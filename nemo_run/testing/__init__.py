@@ -1,0 +1,1 @@
+"""A Kubernetes on localhost, to try and to test launches without a cluster."""

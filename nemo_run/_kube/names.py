@@ -29,7 +29,7 @@ _NOT_IN_VALUE = re.compile(r"[^-A-Za-z0-9_.]+")
 
 def digest(text: str, length: int = 6) -> str:
     """Give the first *length* hex digits of *text*'s sha256."""
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:length]
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:length]
 
 
 def check_dns_label(name: str, *, argument: str = "name", limit: int = LABEL_MAX) -> str:

@@ -1,0 +1,92 @@
+"""
+Environment variables of a container, and what the kubelet makes of them.
+
+The kubelet rewrites ``$$`` to ``$`` and ``$(NAME)`` to a variable's value in
+command, args and env values, whatever shell runs there.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from nemo_run._kube.mounts import Json
+from nemo_run.exceptions import ConfigError
+
+_REFERENCE_OR_DOLLAR = re.compile(r"\$\(([^()$]*)\)|\$")
+
+
+def env_entries(variables: Mapping[str, Any], *, argument: str = "env_vars") -> list[Json]:
+    """
+    Give *variables* as EnvVars; one whose value is None is not set, and a number becomes its text.
+
+    Raises:
+        ConfigError: a value that is neither text nor a number, or a name that Kubernetes refuses.
+    """
+    return [
+        {"name": _env_name(name, argument), "value": _env_value(name, value, argument)}
+        for name, value in variables.items()
+        if value is not None
+    ]
+
+
+def merge_env(*lists: Iterable[Mapping[str, Any]], argument: str = "env_list") -> list[Json]:
+    """
+    Give each name one EnvVar: a later one wins and takes the place of the first.
+
+    Raises:
+        ConfigError: an entry that is no EnvVar.
+    """
+    merged: dict[str, Json] = {}
+    for entry in (entry for entries in lists for entry in entries):
+        if not isinstance(entry, Mapping) or "name" not in entry:
+            raise ConfigError(argument, entry, "each entry is an EnvVar: {'name': …, 'value': …} or with 'valueFrom'")
+        name = _env_name(entry["name"], argument)
+        if entry.get("valueFrom") is not None:
+            merged[name] = copy.deepcopy({"name": name, "valueFrom": entry["valueFrom"]})
+        elif entry.get("value") is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = {"name": name, "value": _env_value(name, entry["value"], argument)}
+    return list(merged.values())
+
+
+def literal(text: str, *, references: Collection[str] = ()) -> str:
+    """
+    Write *text* so that it is the same again behind the kubelet's rewriting.
+
+    ``$(NAME)`` stays Kubernetes' reference where NAME is one of *references*.
+    """
+    return _REFERENCE_OR_DOLLAR.sub(lambda match: _kept_or_doubled(match, references), text)
+
+
+def literal_env(entries: Iterable[Mapping[str, Any]]) -> list[Json]:
+    """Write the entries' values so that only references to one another are rewritten by the kubelet."""
+    known = [dict(entry) for entry in entries]
+    names = {entry["name"] for entry in known}
+    return [
+        {**entry, "value": literal(entry["value"], references=names)} if "value" in entry else entry for entry in known
+    ]
+
+
+def _kept_or_doubled(match: re.Match[str], references: Collection[str]) -> str:
+    return match.group() if match.group(1) in references else "$" + match.group()
+
+
+def _env_name(name: Any, argument: str) -> str:
+    if not isinstance(name, str) or not name or "=" in name or not name.isprintable():
+        raise ConfigError(argument, name, "the name of a variable is text without '='")
+    return name
+
+
+def _env_value(name: str, value: Any, argument: str) -> str:
+    # bool is an int: str(True) is "True", which no shell script means.
+    if isinstance(value, bool):
+        raise ConfigError(f"{argument}[{name!r}]", value, "write the text itself, such as '1' or 'true'")
+    if not isinstance(value, (str, int, float)):
+        raise ConfigError(
+            f"{argument}[{name!r}]", type(value).__name__, "write a text, a number, or None to leave the variable out"
+        )
+    return str(value)

@@ -4,6 +4,7 @@ Every error that nemo_run raises on purpose.
 * NemoRunError
   + ConfigError (ValueError)       the configuration is wrong; nothing was sent
     - InvalidName                  a name that Kubernetes would refuse
+    - SetValueError                a key that leads nowhere in a config
   + KubeError (RuntimeError)       the Kubernetes API refused, or did not answer
     - Unreachable                  no answer: network, TLS, broken kubeconfig
     - NotAuthorized                401, 403: credentials or rights
@@ -14,10 +15,12 @@ Every error that nemo_run raises on purpose.
   + TransferError (RuntimeError)   files could not be copied to or from a pod
   + PackagingError (RuntimeError)  the code to run could not be packed
   + JobFailed (RuntimeError)       a job ended in a state other than success
+  + ExperimentError (RuntimeError, AssertionError)    this call does not fit the experiment as it stands
+    - ExperimentNotFound (FileNotFoundError)          no such experiment on this disk
   + WaitTimeout (TimeoutError)     a wait ran out before the state was reached
 
-Where NeMo-Run raised ValueError, RuntimeError or TimeoutError these do too, so
-an ``except`` written for it goes on working.
+Where NeMo-Run raised ValueError, RuntimeError, TimeoutError, AssertionError or
+FileNotFoundError these are that too, so an ``except`` written for it goes on working.
 """
 
 from __future__ import annotations
@@ -44,6 +47,10 @@ class ConfigError(NemoRunError, ValueError):
 
 class InvalidName(ConfigError):
     """A name that Kubernetes would refuse."""
+
+
+class SetValueError(ConfigError):
+    """A key leads nowhere in a config, or what it leads to does not take the value."""
 
 
 class KubeError(NemoRunError, RuntimeError):
@@ -125,6 +132,14 @@ class JobFailed(NemoRunError, RuntimeError):
         super().__init__(message)
         self.job = job
         self.state = state
+
+
+class ExperimentError(NemoRunError, RuntimeError, AssertionError):
+    """This call does not fit the experiment as it stands."""
+
+
+class ExperimentNotFound(ExperimentError, FileNotFoundError):
+    """No experiment of that title or id is on this disk."""
 
 
 class WaitTimeout(NemoRunError, TimeoutError):

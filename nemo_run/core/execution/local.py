@@ -1,0 +1,32 @@
+"""Jobs as processes on this machine."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from nemo_run.core.execution.base import Executor
+
+
+@dataclass(kw_only=True)
+class LocalExecutor(Executor):
+    """Runs jobs as processes on this machine."""
+
+    ntasks_per_node: int = 1
+    """How many processes torchrun starts."""
+    nodes: int = 1
+    """How many nodes torchrun is told; they are all this machine."""
+
+    def assign(self, exp_id: str, exp_dir: str, task_id: str, task_dir: str) -> None:
+        """Take a job of an experiment."""
+        self.experiment_id = exp_id
+        self.experiment_dir = exp_dir
+        self.job_dir = os.path.join(exp_dir, task_dir)
+
+    def nnodes(self) -> int:
+        """Give the number of nodes."""
+        return self.nodes
+
+    def nproc_per_node(self) -> int:
+        """Give the number of processes on each node."""
+        return self.ntasks_per_node

@@ -1,0 +1,1 @@
+"""Configs as text: fiddle's JSON, packed, and YAML."""

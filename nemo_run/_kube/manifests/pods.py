@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nemo_run._kube.manifests.env import env_entries, literal, literal_env, merge_env
-from nemo_run._kube.mounts import Json
+from nemo_run._kube.mounts import Json, merged_volumes
 from nemo_run.exceptions import ConfigError
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
     "string_map",
 ]
 
-_NAMED_LISTS = ("volumes", "containers", "initContainers", "imagePullSecrets")
+_NAMED_LISTS = ("containers", "initContainers", "imagePullSecrets")
 
 
 @dataclass(frozen=True)
@@ -115,16 +115,20 @@ def pod_spec(base: Mapping[str, Any], *patches: Mapping[str, Any]) -> Json:
     replaces ours would drop the container that does the work.
 
     Raises:
-        ConfigError: an entry of such a list has no name, or the containers are to be removed.
+        ConfigError: an entry of such a list has no name, two volumes share one, or the containers are to be removed.
     """
     spec = copy.deepcopy(dict(base))
     for patch in patches:
         if patch.get("containers", ()) is None:
             raise ConfigError("containers", None, "the container that does the work cannot be removed")
         named = {key: patch[key] for key in _NAMED_LISTS if patch.get(key) is not None}
-        spec = json_merge(spec, {key: value for key, value in patch.items() if key not in named})
+        volumes = patch.get("volumes") or ()
+        joined = {*named, "volumes"} if volumes else set(named)
+        spec = json_merge(spec, {key: value for key, value in patch.items() if key not in joined})
         for key, entries in named.items():
             spec[key] = merge_named(spec.get(key, ()), (_named_entry(key, entry) for entry in entries))
+        if volumes:
+            spec["volumes"] = merged_volumes([*spec.get("volumes", ()), *volumes])
     return spec
 
 

@@ -1,0 +1,186 @@
+"""
+The launch script: what a container's bash runs to start one node's task.
+
+Its values are shell-quoted here and nowhere else, so each argument reaches the
+process as it was written. One thing expands: ``$NAME`` and ``${NAME}`` of a
+variable that the container has, as in NeMo-Run's scripts.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from nemo_run.core.execution._env import own_reference
+from nemo_run.exceptions import ConfigError
+
+if TYPE_CHECKING:
+    import jinja2
+
+LINK = PurePosixPath("/nemo_run")
+"""Where a task may expect its files, whatever the workdir is mounted at."""
+
+ARGUMENT_MAX = 128 * 1024 - 1
+"""Bytes that Linux takes for one argument (MAX_ARG_STRLEN, less the NUL at its end)."""
+
+_ROOT = "_nemo_run_root"
+"""The script's own variable: /nemo_run where it is our link, else the code directory."""
+
+_VARIABLE = re.compile(r"\$\$|\$(?:(?P<bare>[A-Za-z_][A-Za-z0-9_]*)|\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*)\})")
+_LINKED = re.compile(r"(?P<option>[^=/]*=)?/nemo_run/(?P<rest>(?:code|configs|scripts)/.+)", re.DOTALL)
+_IN_DOUBLE_QUOTES = re.compile(r'[\\"`$]')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workdir:
+    """Where the task's files are in the container."""
+
+    code_dir: PurePosixPath
+    mount_paths: Collection[PurePosixPath] = ()
+    """Each path that something is mounted at."""
+    sent: Collection[str] = ()
+    """The files and directories that lie below *code_dir*, relative to it."""
+    local: Collection[str] = ()
+    """Local names of the directory whose contents were copied to *code_dir*."""
+
+    @property
+    def links(self) -> bool:
+        """Tell whether the script may try to link /nemo_run: nothing is mounted there or below it."""
+        return not any(path.is_relative_to(LINK) for path in self.mount_paths)
+
+    @property
+    def packed(self) -> bool:
+        """Tell whether the packager gave files."""
+        return any(path.startswith("code/") for path in self.sent)
+
+
+def launch_script(
+    command: Sequence[str], *, exports: Mapping[str, str], max_retries: int = 0, workdir: Workdir | None = None
+) -> str:
+    """
+    Give the text of ``launch.sh`` for *command*, a list of arguments.
+
+    Args:
+        exports: variables whose value refers to their own former value.
+        workdir: None where the container has no files of ours.
+
+    Raises:
+        ConfigError: an argument that no process can be given.
+    """
+    if not command:
+        raise ConfigError("command", list(command), "give the program to run")
+    for argument in command:
+        _check_argument(argument)
+    return _template().render(
+        code_dir=workdir and shlex.quote(str(workdir.code_dir)),
+        root=_ROOT if workdir and workdir.links else "",
+        directory=workdir and workdir.packed and shlex.quote(str(workdir.code_dir / "code")),
+        max_retries=int(max_retries),
+        exports=[f"{name}={_extended(name, value)}" for name, value in exports.items()],
+        command=" ".join(_argument(argument, workdir) for argument in command),
+    )
+
+
+def quoted(text: str) -> str:
+    """
+    Give *text* as one word of bash in which variables that are set expand.
+
+    ``$NAME`` of a variable that is not set stays as written, and ``$$`` does.
+    """
+    if not _VARIABLE.search(text.replace("$$", "")):
+        return shlex.quote(text)
+    return _double_quoted(text, _VARIABLE, _expansion)
+
+
+def _argument(argument: str, workdir: Workdir | None) -> str:
+    if workdir is None:
+        return quoted(argument)
+    option, rest = _sent_path(argument, workdir)
+    if rest is None:
+        return quoted(argument)
+    root = f'"${_ROOT}"' if workdir.links and argument[len(option) :].startswith(f"{LINK}/") else None
+    if root is None:
+        return (shlex.quote(option) if option else "") + shlex.quote(str(workdir.code_dir / rest))
+    return (shlex.quote(option) if option else "") + root + shlex.quote(f"/{rest}")
+
+
+def _sent_path(argument: str, workdir: Workdir) -> tuple[str, str | None]:
+    """Split *argument* into ``--option=`` and a path below the code directory; None where it names nothing we send."""
+    if (match := _LINKED.fullmatch(argument)) and match["rest"].rstrip("/") in workdir.sent:
+        return match["option"] or "", match["rest"]
+    option, equals, value = argument.partition("=")
+    for head, path in (("", argument), (option + equals, value)):
+        for local in workdir.local:
+            rest = path[len(local) :].lstrip("/")
+            if path.startswith(f"{local}/") and rest.rstrip("/") in workdir.sent:
+                return head, rest
+    return "", None
+
+
+def _extended(name: str, value: str) -> str:
+    """Quote *value* with references to *name*, its former value, expanded; nothing where it has none."""
+    return _double_quoted(value, own_reference(name), lambda match: f"${{{name}-}}" if match["own"] else None)
+
+
+def _expansion(match: re.Match[str]) -> str | None:
+    name = match["bare"] or match["braced"]
+    # `_` is bash's own: the last argument of the command before.
+    if name is None or name == "_":
+        return None
+    return rf"${{{name}-\${name}}}" if match["bare"] else rf"${{{name}-\${{{name}\}}}}"
+
+
+def _double_quoted(text: str, pattern: re.Pattern[str], expansion: Callable[[re.Match[str]], str | None]) -> str:
+    parts: list[str] = []
+    end = 0
+    for match in pattern.finditer(text):
+        expanded = expansion(match)
+        parts += [_escaped(text[end : match.start()]), _escaped(match[0]) if expanded is None else expanded]
+        end = match.end()
+    return f'"{"".join(parts)}{_escaped(text[end:])}"'
+
+
+def _escaped(text: str) -> str:
+    return _IN_DOUBLE_QUOTES.sub(r"\\\g<0>", text)
+
+
+def _check_argument(argument: str) -> None:
+    if not isinstance(argument, str):
+        raise ConfigError("command", argument, "each argument must be a string")
+    if "\0" in argument:
+        raise ConfigError("command", "…", "an argument holds NUL, which no process can be given")
+    size = len(argument.encode("utf-8", "surrogateescape"))
+    if size > ARGUMENT_MAX:
+        raise ConfigError(
+            "command",
+            f"{argument[:20]}…",
+            f"an argument has {size} bytes and Linux takes {ARGUMENT_MAX}; put it into a file that is sent along",
+        )
+
+
+def with_parents(paths: Iterable[PurePosixPath]) -> frozenset[str]:
+    """Give *paths* and each directory above them, as text."""
+    found: set[str] = set()
+    for path in paths:
+        found.update(str(part) for part in (path, *path.parents) if part != PurePosixPath("."))
+    return frozenset(found)
+
+
+@cache
+def _template() -> jinja2.Template:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=False,  # noqa: S701  # a shell script, quoted by this module
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template("kubeflow.sh.j2")

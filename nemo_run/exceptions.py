@@ -14,10 +14,11 @@ Every error that nemo_run raises on purpose.
     - ServerError                  429, 5xx: worth another try
   + TransferError (RuntimeError)   files could not be copied to or from a pod
   + PackagingError (RuntimeError)  the code to run could not be packed
+    - NoRepository                 there is no git repository to pack
   + JobFailed (RuntimeError)       a job ended in a state other than success
   + ExperimentError (RuntimeError, AssertionError)    this call does not fit the experiment as it stands
     - ExperimentNotFound (FileNotFoundError)          no such experiment on this disk
-  + WaitTimeout (TimeoutError)     a wait ran out before the state was reached
+  + WaitTimeout (TimeoutError, RuntimeError)  a wait ran out before the state was reached
 
 Where NeMo-Run raised ValueError, RuntimeError, TimeoutError, AssertionError or
 FileNotFoundError these are that too, so an ``except`` written for it goes on working.
@@ -125,6 +126,10 @@ class PackagingError(NemoRunError, RuntimeError):
     """The code to run could not be packed."""
 
 
+class NoRepository(PackagingError):
+    """A git packager found no git repository at all."""
+
+
 class JobFailed(NemoRunError, RuntimeError):
     """A job ended in a state other than success."""
 
@@ -142,7 +147,7 @@ class ExperimentNotFound(ExperimentError, FileNotFoundError):
     """No experiment of that title or id is on this disk."""
 
 
-class WaitTimeout(NemoRunError, TimeoutError):
+class WaitTimeout(NemoRunError, TimeoutError, RuntimeError):
     """A wait ran out before the state was reached."""
 
     def __init__(self, what: str, timeout: float, last: Any) -> None:

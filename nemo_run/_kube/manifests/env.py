@@ -18,26 +18,14 @@ from nemo_run.exceptions import ConfigError
 _REFERENCE_OR_DOLLAR = re.compile(r"\$\(([^()$]*)\)|\$")
 
 
-def env_entries(variables: Mapping[str, Any], *, argument: str = "env_vars") -> list[Json]:
-    """
-    Give *variables* as EnvVars; one whose value is None is not set, and a number becomes its text.
-
-    Raises:
-        ConfigError: a value that is neither text nor a number, or a name that Kubernetes refuses.
-    """
-    return [
-        {"name": _env_name(name, argument), "value": _env_value(name, value, argument)}
-        for name, value in variables.items()
-        if value is not None
-    ]
-
-
 def merge_env(*lists: Iterable[Mapping[str, Any]], argument: str = "env_list") -> list[Json]:
     """
     Give each name one EnvVar: a later one wins and takes the place of the first.
 
+    A value of None leaves the variable out, and a number becomes its text.
+
     Raises:
-        ConfigError: an entry that is no EnvVar.
+        ConfigError: an entry that is no EnvVar, or a value that is neither text nor a number.
     """
     merged: dict[str, Json] = {}
     for entry in (entry for entries in lists for entry in entries):
@@ -46,10 +34,10 @@ def merge_env(*lists: Iterable[Mapping[str, Any]], argument: str = "env_list") -
         name = _env_name(entry["name"], argument)
         if entry.get("valueFrom") is not None:
             merged[name] = copy.deepcopy({"name": name, "valueFrom": entry["valueFrom"]})
-        elif entry.get("value") is None:
+        elif (value := entry.get("value", "")) is None:
             merged.pop(name, None)
         else:
-            merged[name] = {"name": name, "value": _env_value(name, entry["value"], argument)}
+            merged[name] = {"name": name, "value": _env_value(name, value, argument)}
     return list(merged.values())
 
 

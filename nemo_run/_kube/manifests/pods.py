@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nemo_run._kube.manifests.env import env_entries, literal, literal_env, merge_env
+from nemo_run._kube.manifests.env import literal, literal_env, merge_env
 from nemo_run._kube.mounts import Json, merged_volumes
 from nemo_run.exceptions import ConfigError
 
 __all__ = [
     "PodShape",
-    "env_entries",
     "json_merge",
     "literal",
     "literal_env",

@@ -18,10 +18,7 @@ from nemo_run._kube.layout import WorkdirLayout
 from nemo_run._kube.manifests.fields import CONTAINER, POD_SPEC, known_fields
 from nemo_run._kube.manifests.pods import (
     PodShape,
-    env_entries,
     literal,
-    literal_env,
-    merge_env,
     pod_spec,
     prune,
     resources,
@@ -30,6 +27,8 @@ from nemo_run._kube.manifests.pods import (
 from nemo_run._kube.mounts import Json, merged_mounts, merged_volumes
 from nemo_run._kube.names import LABEL_MAX, RAYCLUSTER_MAX, stable_label
 from nemo_run._kube.resources import RAYCLUSTER
+from nemo_run.core.execution._env import Environment, environment
+from nemo_run.core.execution._script import extended
 from nemo_run.exceptions import ConfigError, InvalidName
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ def raycluster(
     Raises:
         ConfigError: the executor's fields contradict each other, or what Kubernetes or KubeRay can do.
     """
-    start = _before_ray(pre_ray_start_commands)
+    start = tuple(pre_ray_start_commands)
     groups = [_worker_group(executor, group, layout, start) for group in executor.worker_groups]
     _check_unique(group["groupName"] for group in groups)
     spec: Json = {"rayVersion": executor.ray_version, "headGroupSpec": _head_group(executor, layout, start)}
@@ -119,7 +118,7 @@ class _Member:
     pod_spec: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _head_group(executor: KubeRayExecutor, layout: WorkdirLayout | None, start: Json) -> Json:
+def _head_group(executor: KubeRayExecutor, layout: WorkdirLayout | None, start: Sequence[str]) -> Json:
     member = _Member(
         container=HEAD_CONTAINER,
         resources=resources(
@@ -142,7 +141,7 @@ def _head_group(executor: KubeRayExecutor, layout: WorkdirLayout | None, start: 
 
 
 def _worker_group(
-    executor: KubeRayExecutor, group: KubeRayWorkerGroup, layout: WorkdirLayout | None, start: Json
+    executor: KubeRayExecutor, group: KubeRayWorkerGroup, layout: WorkdirLayout | None, start: Sequence[str]
 ) -> Json:
     shared = executor.reuse_volumes_in_worker_groups
     extra, _ = known_fields(group.pod_spec, POD_SPEC, argument=f"{group.group_name}.pod_spec", strict=True)
@@ -174,7 +173,7 @@ def _worker_group(
     return body
 
 
-def _template(executor: KubeRayExecutor, member: _Member, layout: WorkdirLayout | None, start: Json) -> Json:
+def _template(executor: KubeRayExecutor, member: _Member, layout: WorkdirLayout | None, start: Sequence[str]) -> Json:
     passed = passed_through(executor)
     base = {
         **_placement(executor),
@@ -198,23 +197,17 @@ def _placement(executor: KubeRayExecutor) -> Json:
     ).spec()
 
 
-def _ray_container(executor: KubeRayExecutor, member: _Member, passed: Json, start: Json) -> Json:
-    if start and (passed.get("command") or passed.get("args")):
-        raise ConfigError(
-            "pre_ray_start_commands",
-            passed,
-            "container_kwargs has a command already, which KubeRay runs before Ray starts; write the commands there",
-        )
-    env = merge_env(env_entries(executor.env_vars), executor.env_list, passed.get("env") or ())
+def _ray_container(executor: KubeRayExecutor, member: _Member, passed: Json, start: Sequence[str]) -> Json:
+    env = environment([("env_vars", executor.env_vars)], [*executor.env_list, *(passed.get("env") or ())])
     container: Json = {
         "name": member.container,
         "image": executor.image,
-        **start,
         "ports": [dict(port) for port in member.ports],
         "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", "ray stop"]}}, **executor.lifecycle_kwargs},
         "resources": member.resources,
         **passed,
-        "env": literal_env(env),
+        **_before_ray(start, env, passed),
+        "env": env.container,
         "volumeMounts": [*member.mounts, *(passed.get("volumeMounts") or ())],
     }
     return prune(container)
@@ -297,17 +290,25 @@ def _check_unique(names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def _before_ray(commands: Sequence[str]) -> Json:
+def _before_ray(commands: Sequence[str], env: Environment, passed: Json) -> Json:
     """
     Give the command that KubeRay puts before ``ray start``, in the same shell, so that exports reach Ray.
 
     It is one element, since KubeRay joins them with spaces, and it exits by
     itself: KubeRay goes on with ``&& ulimit …; ray start …``, which runs Ray whatever came before.
     """
-    if not commands:
-        return {}
     for command in commands:
         if _STARTS_RAY.search(command):
             raise ConfigError("pre_ray_start_commands", command, "leave 'ray start' out; KubeRay runs it")
-    text = " && ".join(f"eval {shlex.quote(command)}" for command in commands)
+    lines = [f"export {name}={extended(name, value)}" for name, value in env.exports.items()]
+    lines += commands
+    if not lines:
+        return {}
+    if passed.get("command") or passed.get("args"):
+        raise ConfigError(
+            "container_kwargs",
+            {key: passed[key] for key in ("command", "args") if key in passed},
+            f"KubeRay runs it before Ray, where these have to run: {lines}; write it into pre_ray_start_commands",
+        )
+    text = " && ".join(f"eval {shlex.quote(line)}" for line in lines)
     return {"command": [literal(f"{text} || exit 1")]}

@@ -81,7 +81,7 @@ def launch_script(
         root=_ROOT if workdir and workdir.links else "",
         directory=workdir and workdir.packed and shlex.quote(str(workdir.code_dir / "code")),
         max_retries=int(max_retries),
-        exports=[f"{name}={_extended(name, value)}" for name, value in exports.items()],
+        exports=[f"{name}={extended(name, value)}" for name, value in exports.items()],
         command=" ".join(_argument(argument, workdir) for argument in command),
     )
 
@@ -122,8 +122,8 @@ def _sent_path(argument: str, workdir: Workdir) -> tuple[str, str | None]:
     return "", None
 
 
-def _extended(name: str, value: str) -> str:
-    """Quote *value* with references to *name*, its former value, expanded; nothing where it has none."""
+def extended(name: str, value: str) -> str:
+    """Quote *value* for bash with references to *name*, its former value, expanded; nothing where it has none."""
     return _double_quoted(value, own_reference(name), lambda match: f"${{{name}-}}" if match["own"] else None)
 
 

@@ -54,6 +54,10 @@ class Subscription:
     def __aiter__(self) -> Subscription:
         return self
 
+    def next_waiting(self) -> Event | None:
+        """Give the next event that has been fed already, None if there is none."""
+        return None if self._queue.empty() else self._queue.get_nowait()
+
     async def __anext__(self) -> Event:
         event = await self._queue.get()
         if event is None:
@@ -88,6 +92,16 @@ class Changes:
         self._horizon = self.version
         self._history.clear()
 
+    def check(self, version: int, message: str) -> None:
+        """
+        Return if what changed after *version* is still known.
+
+        Raises:
+            ApiError: it is not: 410 with *message*.
+        """
+        if version < self._horizon:
+            raise ApiError(410, "Expired", message)
+
     def subscribe(
         self, wanted: Callable[[Event], Event | None], *, since: int | None = None, initial: list[Event] | None = None
     ) -> Subscription:
@@ -97,8 +111,8 @@ class Changes:
         Raises:
             ApiError: the changes after *since* are no longer known (410).
         """
-        if since is not None and since < self._horizon:
-            raise ApiError(410, "Expired", f"too old resource version: {since} ({self._horizon})")
+        if since is not None:
+            self.check(since, f"too old resource version: {since} ({self._horizon})")
         subscription = Subscription(wanted, self._forget)
         past = initial if since is None else [event for event in self._history if event.version > since]
         for event in past or []:

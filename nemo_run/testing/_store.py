@@ -34,6 +34,7 @@ class Review:
     """How strictly one request is to be read, and what the server has to say about it beside the answer."""
 
     strict: bool = False
+    silent: bool = False
     warnings: list[str] = field(default_factory=list)
 
 

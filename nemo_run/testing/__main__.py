@@ -1,0 +1,65 @@
+"""
+Run a Python program against a LocalKube: ``python -m nemo_run.testing [OPTIONS] SCRIPT [ARGS]``.
+
+The program runs in a process of its own, with nemo_run (and kubectl, through KUBECONFIG) pointed at the cluster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from nemo_run.testing.local import LocalKube
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program that *arguments* name, and give its exit code."""
+    options = _parser().parse_args(arguments)
+    images = dict(entry.split("=", 1) for entry in options.image)
+    with LocalKube(
+        trainer=options.trainer, claims=options.claim, images=images, home=options.home, isolation=options.isolation
+    ) as kube:
+        for name in options.namespace:
+            kube.namespace(name)
+        return _run([sys.executable, *options.program], {**os.environ, "KUBECONFIG": str(kube.kubeconfig)})
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m nemo_run.testing",
+        description="Run a Python program against a Kubernetes on localhost.",
+    )
+    parser.add_argument("--trainer", default="2.3", help="release of Kubeflow Trainer to play (%(default)s)")
+    parser.add_argument("--claim", action="append", default=[], metavar="NAME", help="have this volume claim")
+    parser.add_argument("--namespace", action="append", default=[], metavar="NAME", help="have this namespace")
+    parser.add_argument(
+        "--image", action="append", default=[], metavar="PATTERN=ENTRY", help="what runs images of this pattern"
+    )
+    parser.add_argument("--isolation", default="auto", help="how containers are kept apart (%(default)s)")
+    parser.add_argument("--home", type=Path, help="keep the volumes' files in this directory")
+    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="SCRIPT [ARGS]", help="or -m MODULE [ARGS]")
+    return parser
+
+
+def _run(command: list[str], environment: dict[str, str]) -> int:
+    """Run *command* to its end; Ctrl-C reaches it through the terminal, SIGTERM is passed on."""
+    child = subprocess.Popen(command, env=environment)
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda number, frame: child.send_signal(number)),
+    }
+    try:
+        code = child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

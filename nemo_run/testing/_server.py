@@ -1,0 +1,206 @@
+"""The HTTP side of LocalKube: who asks, for what, what goes wrong on purpose, and who answers."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from nemo_run._kube.resources import ACCESS_REVIEW, POD, Resource
+from nemo_run.testing import _access, _discovery
+from nemo_run.testing import _requests as asked
+from nemo_run.testing._errors import ApiError
+from nemo_run.testing._faults import Cut, Faults, Respond
+from nemo_run.testing._kinds import Kinds
+from nemo_run.testing._objects import Objects, answer, cut
+from nemo_run.testing._paths import Target, target
+from nemo_run.testing._store import Store
+from nemo_run.testing._streams import Streams
+
+Json = dict[str, Any]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_OPEN = ("/healthz", "/livez", "/readyz", "/version")
+"""Paths that are answered without a token."""
+
+_LARGEST_BODY = 3 * 1024 * 1024
+"""What etcd and the API server take at most."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request that the server has answered; status 0: it was cut off."""
+
+    method: str
+    path: str
+    status: int
+    query: str = field(default="", compare=False)
+
+
+class Server:
+    """An API server over *store* on a free port of the loopback interface."""
+
+    def __init__(
+        self, store: Store, kinds: Kinds, *, token: str, faults: Faults, schemas: Mapping[Resource, Json] | None = None
+    ) -> None:
+        self.requests: list[Request] = []
+        self.rules: Sequence[Json] | None = None
+        self.streams = Streams(store, faults)
+        self.port = 0
+        self._store = store
+        self._kinds = kinds
+        self._token = token
+        self._faults = faults
+        self._schemas = schemas or {}
+        self._objects = Objects(store, faults)
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def address(self) -> str:
+        """Give ``host:port``."""
+        return f"127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """Listen, and answer from now on."""
+        app = web.Application(middlewares=[self._recorded, self._refusals], client_max_size=_LARGEST_BODY)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        app.on_response_prepare.append(self._note)
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """End all streams and listen no more."""
+        self._store.changes.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _note(self, request: web.Request, response: web.StreamResponse) -> None:
+        self.requests.append(Request(request.method, request.path, response.status, request.query_string))
+        request["noted"] = True
+
+    @web.middleware
+    async def _recorded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Meet the faults that are set for this request; a cut one is noted here, since nothing is answered."""
+        if seconds := self._faults.delay(request.method, request.path):
+            await asyncio.sleep(seconds)
+        fault = self._faults.for_request(request.method, request.path)
+        if fault is None:
+            return await handler(request)
+        if fault.carried_out:
+            await handler(request)
+        if isinstance(fault, Cut):
+            self.requests.append(Request(request.method, request.path, 0, request.query_string))
+            cut(request)
+        return _faulty(fault)
+
+    @web.middleware
+    async def _refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except ApiError as error:
+            response = answer(error.body(), status=error.status)
+            if error.retry_after is not None:
+                response.headers["Retry-After"] = f"{error.retry_after:g}"
+            return response
+        except web.HTTPRequestEntityTooLarge:
+            message = f"Request entity too large: limit is {_LARGEST_BODY}"
+            return answer(ApiError(413, "RequestEntityTooLarge", message).body(), status=413)
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        user = self._user(request)
+        if request.path in _OPEN[:-1]:
+            return web.Response(text="ok")
+        if request.path.startswith(ACCESS_REVIEW.path()) and request.method == "POST":
+            return await self._access_review(request)
+        if (document := self._document(request.path)) is not None:
+            return answer(document)
+        place = target(request.path, self._kinds)
+        if place is None:
+            return web.Response(status=404, text="404 page not found\n")
+        self._authorise(user, request, place)
+        if place.kind == POD and place.name and place.sub in ("log", "exec", "binding"):
+            return await self._subresource(request, place)
+        return await self._objects.answer(request, place)
+
+    def _user(self, request: web.Request) -> str:
+        given = request.headers.get("Authorization", "")
+        if not given:
+            return _access.ANONYMOUS
+        if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+            raise ApiError(401, "Unauthorized", "Unauthorized")
+        return _access.USER
+
+    def _authorise(self, user: str, request: web.Request, place: Target) -> None:
+        attempt = _access.attempt(request.method, place, watch=asked.flag(request.query, "watch"))
+        rules: Sequence[Json] | None = [] if user == _access.ANONYMOUS else self.rules
+        if rules is not None and not attempt.allowed_by(rules):
+            raise attempt.refused(user)
+
+    def _document(self, path: str) -> Json | None:
+        parts = path.strip("/").split("/")
+        kinds = self._kinds
+        match parts:
+            case ["version"]:
+                return _discovery.version()
+            case ["api"]:
+                return _discovery.core_versions(self.address)
+            case ["apis"]:
+                return _discovery.groups(kinds)
+            case ["apis", group]:
+                return _discovery.group(kinds, group)
+            case ["api", version]:
+                return _discovery.resources(kinds, "", version)
+            case ["apis", group, version]:
+                return _discovery.resources(kinds, group, version)
+            case ["openapi", "v3"]:
+                return _discovery.openapi_index(kinds)
+            case ["openapi", "v3", "api", version]:
+                return _discovery.openapi(kinds, "", version, self._schemas)
+            case ["openapi", "v3", "apis", group, version]:
+                return _discovery.openapi(kinds, group, version, self._schemas)
+        return None
+
+    async def _access_review(self, request: web.Request) -> web.Response:
+        body = await asked.object_of(request, ACCESS_REVIEW)
+        body["metadata"].setdefault("creationTimestamp", None)
+        return answer({**body, "status": _access.review(body.get("spec", {}), self.rules)}, status=201)
+
+    async def _subresource(self, request: web.Request, place: Target) -> web.StreamResponse:
+        verb = (request.method, place.sub)
+        if verb == ("GET", "log"):
+            return await self.streams.log(request, place)
+        if verb in (("GET", "exec"), ("POST", "exec")):
+            return await self.streams.exec(request, place)
+        if verb == ("POST", "binding"):
+            return answer(self._bind(await request.json(), place), status=201)
+        raise ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+
+    def _bind(self, binding: Json, place: Target) -> Json:
+        """Put a pod on a node, as a scheduler does."""
+        pod = self._store.get(POD, place.namespace, place.name)
+        pod["spec"]["nodeName"] = binding["target"]["name"]
+        self._store.update(POD, pod)
+        condition = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
+        self._store.patch_status(POD, place.namespace, place.name, {"conditions": [condition]})
+        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+def _faulty(fault: Respond | Cut) -> web.Response:
+    """Give the answer that a fault puts in the place of the real one."""
+    if isinstance(fault, Cut):
+        return web.Response(status=499)
+    body = fault.status_body()
+    if isinstance(body, str):
+        response = web.Response(text=body, status=fault.status)
+    else:
+        response = answer(body, status=fault.status)
+    if fault.retry_after is not None:
+        response.headers["Retry-After"] = f"{fault.retry_after:g}"
+    return response

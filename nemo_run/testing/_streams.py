@@ -1,0 +1,354 @@
+"""Logs of containers and commands in them, carried between the kubelet and the client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
+from aiohttp import WSMsgType, web
+
+from nemo_run._kube.resources import POD
+from nemo_run.testing import _requests as asked
+from nemo_run.testing._errors import ApiError, bad_request
+from nemo_run.testing._faults import Faults, Meter, StreamCut
+from nemo_run.testing._objects import cut
+from nemo_run.testing._paths import Target
+from nemo_run.testing._store import Store
+
+Json = dict[str, Any]
+
+STDIN, STDOUT, STDERR, ERROR, CLOSE = 0, 1, 2, 3, 255
+PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+FRAME = 64 * 1024
+LARGEST_FRAME = 64 * 1024 * 1024
+
+
+class Writer(Protocol):
+    """The writing end of a pipe."""
+
+    def write(self, data: bytes) -> None:
+        """Take *data* into the buffer."""
+
+    async def drain(self) -> None:
+        """Wait until the buffer has room."""
+
+    def close(self) -> None:
+        """Let the reader see the end."""
+
+
+class Reader(Protocol):
+    """The reading end of a pipe."""
+
+    async def read(self, n: int, /) -> bytes:
+        """Give up to *n* bytes, none at the end."""
+
+
+class Process(Protocol):
+    """A command that runs in a container."""
+
+    @property
+    def stdin(self) -> Writer | None:
+        """Give its standard input, None if it has none."""
+
+    @property
+    def stdout(self) -> Reader | None:
+        """Give its standard output."""
+
+    @property
+    def stderr(self) -> Reader | None:
+        """Give its standard error."""
+
+    async def wait(self) -> int:
+        """Wait for the end and give the exit code."""
+
+    def kill(self) -> None:
+        """End it now."""
+
+
+class Node(Protocol):
+    """What the kubelet does for the server."""
+
+    async def exec(self, namespace: str, pod: str, container: str, command: list[str], *, stdin: bool) -> Process:
+        """Start *command* in a running container."""
+
+    def log(
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        *,
+        follow: bool,
+        since_time: datetime | None,
+        timestamps: bool,
+        previous: bool,
+        tail_lines: int | None,
+        limit_bytes: int | None,
+    ) -> AsyncIterator[bytes]:
+        """Give the output of a container."""
+
+
+class Streams:
+    """Answers ``pods/log`` and ``pods/exec``."""
+
+    def __init__(self, store: Store, faults: Faults) -> None:
+        self._store = store
+        self._faults = faults
+        self.node: Node | None = None
+
+    async def log(self, request: web.Request, target: Target) -> web.StreamResponse:
+        """
+        Send a container's output, and what is still to come if the request says ``follow``.
+
+        Raises:
+            ApiError: there is no such pod or container, or it has not started.
+        """
+        query = request.query
+        pod = self._store.get(POD, target.namespace, target.name)
+        container = _container(pod, query.get("container", ""))
+        if not pod["spec"].get("nodeName"):
+            return web.Response(status=204)
+        if self.node is None:
+            raise ApiError(
+                500, "", f'Get "https://127.0.0.1:10250/containerLogs/{target.namespace}/{target.name}": no kubelet'
+            )
+        lines = self.node.log(
+            target.namespace,
+            target.name,
+            container,
+            follow=asked.flag(query, "follow"),
+            since_time=_since(query),
+            timestamps=asked.flag(query, "timestamps"),
+            previous=asked.flag(query, "previous"),
+            tail_lines=asked.number(query, "tailLines"),
+            limit_bytes=asked.number(query, "limitBytes"),
+        )
+        iterator = lines.__aiter__()
+        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        meter = self._faults.for_stream("log")
+        try:
+            first = await _first(iterator, response, request)
+            await meter.check()
+            if first:
+                await _pass(first, response, meter)
+            async for chunk in iterator:
+                await _pass(chunk, response, meter)
+        except StreamCut:
+            cut(request)
+        finally:
+            if hasattr(iterator, "aclose"):
+                await iterator.aclose()
+        return response
+
+    async def exec(self, request: web.Request, target: Target) -> web.StreamResponse:
+        """
+        Run a command in a container, its streams carried over a WebSocket.
+
+        Raises:
+            ApiError: there is no such pod or container, or it does not run.
+        """
+        query = request.query
+        pod = self._store.get(POD, target.namespace, target.name)
+        container = _container(pod, query.get("container", ""))
+        command = query.getall("command", [])
+        if not pod["spec"].get("nodeName"):
+            raise bad_request(f"pod {target.name} does not have a host assigned")
+        if not command:
+            raise bad_request("you must specify at least 1 command for execution")
+        if not any(asked.flag(query, name) for name in ("stdin", "stdout", "stderr")):
+            raise bad_request("you must specify at least one of stdin, stdout, stderr")
+        if self.node is None:
+            raise ApiError(500, "InternalError", "error dialing backend: no kubelet")
+        socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=LARGEST_FRAME, compress=False, autoping=True)
+        if not socket.can_prepare(request).ok:
+            raise bad_request("unable to upgrade: request is missing the websocket or SPDY upgrade headers")
+        await socket.prepare(request)
+        stdin = asked.flag(query, "stdin")
+        session = Session(socket, self._faults.for_stream("exec"))
+        try:
+            process = await self.node.exec(target.namespace, target.name, container, command, stdin=stdin)
+        except ApiError as error:
+            await session.end(_failed(error))
+            return socket
+        try:
+            await session.run(process, stdin=stdin)
+        except StreamCut:
+            cut(request)
+        finally:
+            process.kill()
+        return socket
+
+
+class Session:
+    """One command and the socket that its streams go over."""
+
+    def __init__(self, socket: web.WebSocketResponse, meter: Meter) -> None:
+        self._socket = socket
+        self._meter = meter
+
+    async def run(self, process: Process, *, stdin: bool) -> None:
+        """Carry everything until the command has ended and its output is sent, or the client has gone."""
+        await self._meter.check()
+        receiver = asyncio.create_task(self._receive(process if stdin else None))
+        sender = asyncio.create_task(self._send_all(process))
+        try:
+            await asyncio.wait((receiver, sender), return_when=asyncio.FIRST_COMPLETED)
+            if receiver.done():
+                receiver.result()
+                if not self._socket.closed:
+                    code = await sender
+                    await self.end(_exited(code))
+            else:
+                await self.end(_exited(sender.result()))
+        finally:
+            for task in (receiver, sender):
+                task.cancel()
+            await asyncio.gather(receiver, sender, return_exceptions=True)
+
+    async def end(self, status: Json) -> None:
+        """Send the status that ends the command, and close."""
+        with contextlib.suppress(ConnectionError):
+            await self._socket.send_bytes(bytes([ERROR]) + json.dumps(status, separators=(",", ":")).encode())
+            await self._socket.close()
+
+    async def _send_all(self, process: Process) -> int:
+        await asyncio.gather(self._send(STDOUT, process.stdout), self._send(STDERR, process.stderr))
+        return await process.wait()
+
+    async def _send(self, channel: int, source: Reader | None) -> None:
+        while source is not None and (data := await source.read(FRAME)):
+            if part := self._meter.take(data):
+                await self._socket.send_bytes(bytes([channel]) + part)
+            await self._meter.check()
+
+    async def _receive(self, process: Process | None) -> None:
+        """Pass frames for stdin on until the client goes; what arrives after the command's end is dropped."""
+        stdin = process.stdin if process is not None else None
+        five = self._socket.ws_protocol == PROTOCOLS[0]
+        try:
+            async for message in self._socket:
+                data = message.data if message.type == WSMsgType.BINARY else b""
+                if five and data[:2] == bytes([CLOSE, STDIN]):
+                    if stdin is not None:
+                        stdin.close()
+                    stdin = None
+                elif data[:1] == bytes([STDIN]):
+                    part = self._meter.take(data[1:])
+                    if stdin is not None:
+                        stdin = await _written(stdin, part)
+                    await self._meter.check()
+        finally:
+            if stdin is not None:
+                stdin.close()
+
+
+async def _written(stdin: Writer, data: bytes) -> Writer | None:
+    """Write *data*; None once the command does not read any more."""
+    try:
+        stdin.write(data)
+        await stdin.drain()
+    except ConnectionError:
+        return None
+    return stdin
+
+
+async def _first(lines: AsyncIterator[bytes], response: web.StreamResponse, request: web.Request) -> bytes:
+    """
+    Open the answer, at once even where no output has come yet, and give the first of it.
+
+    A refusal by the kubelet must come before the headers, so that it can be the answer itself.
+    """
+    pending = asyncio.ensure_future(lines.__anext__())
+    try:
+        await asyncio.wait((pending,), timeout=0.05)
+        if not pending.done():
+            await response.prepare(request)
+        first = await pending
+    except StopAsyncIteration:
+        first = b""
+    finally:
+        if not pending.done():
+            pending.cancel()
+            await asyncio.gather(pending, return_exceptions=True)
+    if not response.prepared:
+        await response.prepare(request)
+    return first
+
+
+async def _pass(chunk: bytes, response: web.StreamResponse, meter: Meter) -> None:
+    await response.write(meter.take(chunk))
+    await meter.check()
+
+
+def _container(pod: Json, name: str) -> str:
+    """
+    Give the container that *name* means, the only one if it is empty.
+
+    Raises:
+        ApiError: there is no such one, or there are several (400).
+    """
+    meta, spec = pod["metadata"], pod["spec"]
+    names = [container["name"] for container in spec["containers"]]
+    inits = [container["name"] for container in spec.get("initContainers", [])]
+    if not name:
+        default = (meta.get("annotations") or {}).get("kubectl.kubernetes.io/default-container")
+        if len(names) == 1 or default in names:
+            return str(default if default in names else names[0])
+        choice = f"choose one of: [{' '.join(names)}]"
+        if inits:
+            choice += f" or one of the init containers: [{' '.join(inits)}]"
+        raise bad_request(f"a container name must be specified for pod {meta['name']}, {choice}")
+    if name not in names + inits:
+        raise bad_request(f"container {name} is not valid for pod {meta['name']}")
+    return name
+
+
+def _since(query: Mapping[str, str]) -> datetime | None:
+    """
+    Give the moment before which nothing is wanted: whole seconds, as the kubelet takes it.
+
+    Raises:
+        ApiError: it is no time (400).
+    """
+    if (seconds := asked.number(query, "sinceSeconds")) is not None:
+        now = datetime.now().astimezone()
+        return datetime.fromtimestamp(now.timestamp() - seconds).astimezone()
+    text = query.get("sinceTime", "")
+    if not text:
+        return None
+    try:
+        whole, _, rest = text.replace("Z", "+00:00").partition(".")
+        zone = rest.lstrip("0123456789") if rest else ""
+        return datetime.fromisoformat(whole + zone)
+    except ValueError as error:
+        raise bad_request(f'unable to decode sinceTime: parsing time "{text}"') from error
+
+
+def _exited(code: int) -> Json:
+    """Give the Status that tells how a command ended."""
+    if code == 0:
+        return {"metadata": {}, "status": "Success"}
+    message = f"command terminated with non-zero exit code: command terminated with exit code {code}"
+    causes = [{"reason": "ExitCode", "message": str(code)}]
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": "NonZeroExitCode",
+        "details": {"causes": causes},
+    }
+
+
+def _failed(error: ApiError) -> Json:
+    """Give the Status that tells that a command could not be started."""
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "message": f"Internal error occurred: {error.message}",
+        "reason": "InternalError",
+        "details": {"causes": [{"message": error.message}]},
+        "code": 500,
+    }

@@ -1,0 +1,28 @@
+"""What every test has: a home of its own and no way to a real cluster; and ``kube`` for those that want one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nemo_run.testing import LocalKube
+
+
+@pytest.fixture(autouse=True)
+def _no_state_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEMORUN_HOME", str(tmp_path / "nemorun"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "no-kubeconfig"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.delenv("NEMO_RUN_LOCAL_KUBE", raising=False)
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+@pytest.fixture
+def kube() -> Iterator[LocalKube]:
+    """A started LocalKube with the claim ``shared``, where ``alpine`` images run on busybox."""
+    with LocalKube(images={"alpine*": "busybox"}, claims=["shared"]) as kube:
+        yield kube

@@ -2,7 +2,7 @@
 Faults that a test asks LocalKube for: refusals, delays, cut streams, pods that fail.
 
 A fault is a value; :class:`Faults` holds those that are in force and counts how often each has struck.
-The kubelet asks :meth:`Faults.for_pod` which :class:`Pod` faults concern a pod, whenever it starts one.
+The kubelet asks :meth:`Faults.for_pod` wherever a pod could fail.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from typing import Any, Literal
 from nemo_run.testing._selectors import label_test
 
 Json = dict[str, Any]
-
-POD_FAULTS = ("ImagePullBackOff", "OOMKilled", "Unschedulable", "FailedMount", "never-ready")
 
 _REASONS = {
     400: ("BadRequest", "the server rejected our request for an unknown reason"),
@@ -124,6 +122,7 @@ Fault = Respond | Delay | Cut | Pod
 class _Active:
     fault: Fault
     struck: int = 0
+    pods: set[str] = field(default_factory=set)
 
     def left(self) -> bool:
         return self.fault.times is None or self.struck < self.fault.times
@@ -171,16 +170,20 @@ class Faults:
                 return Meter(entry.fault.after_bytes, silent=entry.fault.silent)
         return Meter(None)
 
-    def for_pod(self, pod: Json) -> Pod | None:
-        """Give the fault that *pod* meets, and count it."""
-        for entry in self._ready(Pod):
-            if isinstance(entry.fault, Pod) and entry.fault.concerns(pod) and self._strike(entry):
-                return entry.fault
+    def for_pod(self, pod: Json, kind: str) -> Pod | None:
+        """Give the fault of this *kind* that *pod* meets; ``times`` counts pods, however often one is asked for."""
+        for entry in self._ready(Pod, uid=pod["metadata"]["uid"]):
+            fault = entry.fault
+            if isinstance(fault, Pod) and fault.kind == kind and fault.concerns(pod):
+                entry.pods.add(pod["metadata"]["uid"])
+                entry.struck = len(entry.pods)
+                return fault
         return None
 
-    def _ready(self, *kinds: type) -> list[_Active]:
+    def _ready(self, *kinds: type, uid: str = "") -> list[_Active]:
         with self._lock:
-            return [entry for entry in self._active if isinstance(entry.fault, kinds) and entry.left()]
+            chosen = [entry for entry in self._active if isinstance(entry.fault, kinds)]
+            return [entry for entry in chosen if entry.left() or uid in entry.pods]
 
     def _strike(self, entry: _Active) -> bool:
         with self._lock:

@@ -1,0 +1,12 @@
+"""A SkyPilot managed job, as a value only: a job given to it is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nemo_run.core.execution._skypilot import SkypilotFields
+
+
+@dataclass(kw_only=True)
+class SkypilotJobsExecutor(SkypilotFields):
+    """Describes a SkyPilot managed job; a job given to it is refused."""

@@ -1,0 +1,1 @@
+"""Ways to a Slurm login node, as values only; Kubernetes needs none."""

@@ -1,0 +1,1 @@
+"""Development spaces on a Slurm cluster, as values only."""

@@ -1,0 +1,108 @@
+"""The runner: finds the backend that knows a handle, and shows what happens to a job."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nemo_run.exceptions import ExperimentError
+from nemo_run.run._console import Console
+from nemo_run.run._submission import Submission
+from nemo_run.run.backends import backend_for, backend_of
+from nemo_run.run.backends.base import AppRecord, Backend, DryRun, parse_handle
+from nemo_run.run.job import AppStatus
+
+logger = logging.getLogger("nemo_run")
+
+
+@dataclass(frozen=True)
+class _Watch:
+    """Shows a job's states, and its output if asked to."""
+
+    console: Console
+    task: str
+    output: bool
+
+    def line(self, source: str, text: str) -> None:
+        if self.output:
+            self.console.output(source, text)
+
+    def state(self, text: str) -> None:
+        self.console.log(f"{self.task}: {text}")
+
+
+class AppRunner:
+    """Launches, follows and ends jobs through their backends."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console()
+
+    def submit(self, submission: Submission) -> str:
+        """Launch it and give its handle."""
+        handle = backend_for(submission.executor).submit(submission).handle
+        logger.debug("launched %s", handle)
+        return handle
+
+    def dryrun(self, submission: Submission) -> DryRun:
+        """Give what would be launched, without asking anybody."""
+        return backend_for(submission.executor).dryrun(submission)
+
+    def status(self, handle: str) -> AppStatus | None:
+        """Give its state; None where nothing is known of the handle."""
+        return self.statuses([handle])[0]
+
+    def statuses(self, handles: Sequence[str]) -> list[AppStatus | None]:
+        """Give the states of many, with as few questions as their backends need."""
+        found: dict[str, AppStatus] = {}
+        by_backend: dict[str, tuple[Backend, list[AppRecord]]] = {}
+        for handle in handles:
+            if known := _find(handle):
+                backend, record = known
+                by_backend.setdefault(backend.scheme, (backend, []))[1].append(record)
+        for backend, records in by_backend.values():
+            found.update(zip((record.handle for record in records), backend.statuses(records), strict=True))
+        return [found.get(handle) for handle in handles]
+
+    def wait(self, handle: str, *, log: bool = False) -> AppStatus:
+        """Follow it until it ends."""
+        backend, record = self._known(handle)
+        return backend.follow(record, _Watch(self.console, record.task, log))
+
+    def log_lines(self, handle: str, *, regex: str | None = None) -> Iterator[str]:
+        """Give the lines it has written so far, or those of them that match *regex*."""
+        backend, record = self._known(handle)
+        pattern = re.compile(regex) if regex else None
+        return (line for line in backend.lines(record) if not pattern or pattern.search(line))
+
+    def cancel(self, handle: str) -> None:
+        """End it if it still runs."""
+        backend, record = self._known(handle)
+        backend.cancel(record)
+
+    def outlives_us(self, handle: str) -> bool:
+        """Tell whether it goes on when this process ends."""
+        backend = backend_of(parse_handle(handle)[0])
+        return backend is None or backend.outlives_us
+
+    def close(self) -> None:
+        """Do nothing: a runner holds nothing open."""
+
+    def _known(self, handle: str) -> tuple[Backend, AppRecord]:
+        if known := _find(handle):
+            return known
+        raise ExperimentError(f"{handle}: nothing is known of this job in this NEMORUN_HOME")
+
+
+def _find(handle: str) -> tuple[Backend, AppRecord] | None:
+    scheme, _, app_id = parse_handle(handle)
+    backend = backend_of(scheme)
+    record = backend.find(app_id) if backend else None
+    return (backend, record) if backend and record else None
+
+
+def get_runner(component_defaults: Any = None, **scheduler_params: Any) -> AppRunner:
+    """Give a runner; the arguments are accepted for callers that still pass them."""
+    return AppRunner()

@@ -1,0 +1,225 @@
+"""
+An experiment's own directory: what is written there, and how it is found again.
+
+::
+
+    $NEMORUN_HOME/experiments/<title>/<id>/
+        _CONFIG      the experiment and its default executor
+        _TASKS       its jobs: executor, handle, state; and their tasks
+        _TUNNELS     {}
+        _VERSION     of the nemo_run that wrote it
+        __main__.py  the script that ran
+        _DONE        once its ``with`` block has ended
+        <task>/      what the job was launched with, and its logs
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nemo_run.config import Config, get_nemorun_home
+from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer
+from nemo_run.exceptions import ConfigError, ExperimentError, ExperimentNotFound
+from nemo_run.package_info import __version__
+from nemo_run.run import _store
+from nemo_run.run.job import Job, JobGroup
+
+CONFIG, TASKS, TUNNELS, VERSION, MAIN, DONE = "_CONFIG", "_TASKS", "_TUNNELS", "_VERSION", "__main__.py", "_DONE"
+
+
+def title_dir(title: str, base_dir: str | None = None) -> Path:
+    """Give the directory that holds all experiments of a title."""
+    return Path(base_dir or get_nemorun_home(), "experiments", title)
+
+
+def check_title(title: str) -> str:
+    """
+    Give *title* if it can name a directory.
+
+    Raises:
+        ConfigError: it is empty, or would lead elsewhere.
+    """
+    if not title or title in (".", "..") or "/" in title or "\0" in title:
+        raise ConfigError("title", title, "a title names a directory: not empty, without '/', and not '.' or '..'")
+    return title
+
+
+def catalog(title: str = "") -> list[str]:
+    """Name the directories below *title*'s, oldest first: ids of a title, or titles."""
+    parent = title_dir(title)
+    return [path.name for path in _by_age(parent)] if parent.is_dir() else []
+
+
+def latest(title: str) -> Path:
+    """
+    Give the directory of the newest experiment of *title*.
+
+    Raises:
+        ExperimentNotFound: there is none.
+    """
+    parent = title_dir(title)
+    found = [path for path in _by_age(parent) if (path / CONFIG).exists()] if parent.is_dir() else []
+    if not found:
+        raise ExperimentNotFound(f"no experiment with the title {title!r} in {parent.parent}; {_titles(parent.parent)}")
+    return found[-1]
+
+
+def of_id(experiment_id: str) -> Path:
+    """
+    Give the directory of the experiment with that id.
+
+    Raises:
+        ExperimentNotFound: there is none.
+    """
+    parent = title_dir(experiment_id.rpartition("_")[0])
+    if not experiment_id or not (parent / experiment_id / CONFIG).exists():
+        raise ExperimentNotFound(f"Experiment {experiment_id} not found in {parent}.")
+    return parent / experiment_id
+
+
+def _by_age(parent: Path) -> list[Path]:
+    """Sort by the time in the id, which moves with the files; by the file's own time where there is none."""
+    return sorted((path for path in parent.iterdir() if path.is_dir()), key=_made)
+
+
+def _made(path: Path) -> tuple[int, str]:
+    stamp = re.search(r"_(\d{10,})$", path.name)
+    if not stamp:
+        return path.stat().st_mtime_ns, path.name
+    digits = stamp[1]
+    return int(digits) * (10**9 if len(digits) < 15 else 1), path.name  # older releases counted in seconds
+
+
+def _titles(parent: Path) -> str:
+    names = [path.name for path in _by_age(parent)][-5:] if parent.is_dir() else []
+    return f"there are: {', '.join(names)}" if names else "there are none"
+
+
+def save_config(directory: Path, config: Any) -> None:
+    """Write what is known before any job is."""
+    _store.write_private(directory / CONFIG, ZlibJSONSerializer().serialize(config))
+    _store.write_text(directory / VERSION, f"{__version__}\n")
+    _store.write_text(directory / TUNNELS, "{}")
+
+
+def save_jobs(directory: Path, jobs: Sequence[Job | JobGroup]) -> None:
+    """Write the jobs as they stand, and the script that made them."""
+    _store.write_private(directory / TASKS, json.dumps([job.serialize() for job in jobs]))
+    if source := _main_source():
+        _store.write_text(directory / MAIN, source)
+
+
+def _main_source() -> str:
+    try:
+        return inspect.getsource(sys.modules["__main__"])
+    except (KeyError, TypeError, OSError):  # an interactive session has no source
+        return ""
+
+
+def load_config(directory: Path) -> Any:
+    """
+    Read the experiment's configuration.
+
+    Raises:
+        ExperimentError: the file cannot be read; it stays as it is.
+    """
+    return _deserialized(directory / CONFIG, (directory / CONFIG).read_text())
+
+
+def load_jobs(directory: Path) -> list[Job | JobGroup]:
+    """
+    Read the jobs; their tasks stay text until :func:`task_of` is asked for one.
+
+    Raises:
+        ExperimentError: the file cannot be read; it stays as it is.
+    """
+    import fiddle as fdl
+
+    path = directory / TASKS
+    if not path.exists():
+        return []
+    try:
+        pairs = [(job, task) for job, task in json.loads(path.read_text())]
+    except (ValueError, TypeError) as error:
+        raise ExperimentError(f"{path} cannot be read; it was left as it is: {error}") from error
+    jobs = []
+    for text, task in pairs:
+        job = fdl.build(_deserialized(path, text))
+        setattr(job, "task" if isinstance(job, Job) else "tasks", task)
+        jobs.append(job)
+    return jobs
+
+
+def task_of(text: Any) -> Any:
+    """Give the task, or the list of tasks, that *text* holds; what is no text already is one."""
+    import fiddle as fdl
+
+    from nemo_run.config import Script
+
+    if not isinstance(text, str):
+        return text
+    config = ZlibJSONSerializer().deserialize(text)
+    tasks = config if isinstance(config, list) else [config]
+    built = [fdl.build(task) if _is_script(task, Script) else task for task in tasks]
+    return built if isinstance(config, list) else built[0]
+
+
+def check_round_trip(task_id: str, task: Any) -> None:
+    """
+    Check that *task* can be written down and read again unchanged.
+
+    Raises:
+        ExperimentError: it names the values that cannot.
+    """
+    from fiddle._src import daglish, diffing
+
+    hint = "wrap what is not plain data in run.Config or run.Partial"
+    serializer = ZlibJSONSerializer()
+    try:
+        again = serializer.deserialize(serializer.serialize(task))
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ExperimentError(f"Failed to validate task {task_id}: {error}; {hint}.") from error
+    if again != task:
+        changes = diffing.build_diff(again, task).changes
+        paths = ", ".join(sorted(daglish.path_str(change.target) for change in changes))
+        raise ExperimentError(f"Failed to validate task {task_id}: {paths} changes when it is saved; {hint}.")
+
+
+def _is_script(task: Any, script: type) -> bool:
+    return isinstance(task, Config) and task.__fn_or_cls__ is script
+
+
+def _deserialized(path: Path, text: str) -> Any:
+    try:
+        return ZlibJSONSerializer().deserialize(text)
+    except Exception as error:  # whatever a class of the user's raises while it is imported
+        raise ExperimentError(f"{path} cannot be read; it was left as it is: {error}") from error
+
+
+def mark_done(directory: Path) -> None:
+    """Note that the experiment's ``with`` block has ended."""
+    (directory / DONE).touch()
+
+
+def is_done(directory: Path) -> bool:
+    """Tell whether the experiment's ``with`` block has ended."""
+    return (directory / DONE).is_file()
+
+
+def remove(directory: Path) -> None:
+    """Remove an experiment's directory, and the title's if nothing else is in it."""
+    import shutil
+
+    shutil.rmtree(directory)
+    for parent in (directory.parent, directory.parent.parent):
+        try:
+            os.rmdir(parent)
+        except OSError:  # other experiments live there
+            return

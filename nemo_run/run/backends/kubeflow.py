@@ -1,0 +1,292 @@
+"""Jobs as TrainJobs on a Kubernetes cluster, through the verbs of KubeflowExecutor."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO
+
+from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
+from nemo_run.config import get_nemorun_home
+from nemo_run.core.execution.kubeflow import KubeflowExecutor, KubeflowJobState
+from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer
+from nemo_run.exceptions import ExperimentError, KubeError, NotAuthorized
+from nemo_run.run import _store
+from nemo_run.run._lines import LineReader
+from nemo_run.run._submission import Submission
+from nemo_run.run.backends.base import AppRecord, DryRun, Watcher
+from nemo_run.run.job import AppState, AppStatus, is_terminal
+
+if TYPE_CHECKING:
+    from nemo_run._kube.demux import LogLine
+    from nemo_run.core.execution.kubeflow import JobReport
+
+logger = logging.getLogger("nemo_run")
+
+ALL_RANKS = "log-allranks_0.out"
+"""Where every line of every rank goes, in the job's directory."""
+
+_LOOK_EVERY = 2.0
+
+_STATES = {
+    KubeflowJobState.CREATED: AppState.SUBMITTED,
+    KubeflowJobState.PENDING: AppState.PENDING,
+    KubeflowJobState.RUNNING: AppState.RUNNING,
+    KubeflowJobState.SUCCEEDED: AppState.SUCCEEDED,
+    KubeflowJobState.FAILED: AppState.FAILED,
+    KubeflowJobState.UNKNOWN: AppState.PENDING,
+}
+
+_GONE = AppStatus(AppState.CANCELLED, "deleted outside nemo_run")
+
+
+class KubeflowBackend:
+    """Launches submissions of a KubeflowExecutor."""
+
+    scheme: ClassVar[str] = "kubeflow"
+    outlives_us: ClassVar[bool] = True
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+
+    def submit(self, submission: Submission) -> AppRecord:
+        """Copy what the job needs, create the TrainJob, and write its record at once."""
+        executor = _executor(submission)
+        command = _prepare(submission, executor)
+        executor.package(executor.packager, job_name=executor.job_name)
+        job_name, state = executor.launch(name=executor.job_name, cmd=executor.start_command(command))
+        app_id = f"{executor.experiment_id}___{submission.name}___{job_name}"
+        facts = {"namespace": executor.namespace, "submitted_at": time.time()}
+        status = AppStatus(_STATES.get(state, AppState.SUBMITTED))
+        record = AppRecord(app_id, self.scheme, submission.name, job_name, executor.job_dir, executor, status, facts)
+        _records().put(app_id, _entry(record, state.value))
+        return self._identified(record)
+
+    def _identified(self, record: AppRecord) -> AppRecord:
+        """Add what tells this very job from a later one of its name, and this cluster from another."""
+        try:
+            report = _known(record).report(record.job_name)
+        except KubeError as error:
+            logger.info("%s was created; its identity could not be read back: %s", record.job_name, error)
+            return record
+        if report is None:
+            return record
+        facts = {"uid": report.uid, "server": report.server, "context": report.context}
+        _records().merge(record.app_id, facts)
+        return replace(record, facts={**record.facts, **facts})
+
+    def dryrun(self, submission: Submission) -> DryRun:
+        """Give the manifest, and show it with the launch script; asks no cluster."""
+        import yaml
+
+        from nemo_run.core._masking import masked
+
+        executor = _executor(submission)
+        start = executor.start_command(_prepare(submission, executor))
+        manifest = executor.get_job_body(executor._trainjob_name(executor.job_name), start)
+        secrets = executor.secret_values()
+        note = (
+            " (as for Trainer 2.2 and later; a real launch asks the server)" if executor.trainer_api == "auto" else ""
+        )
+        shown = yaml.safe_dump(masked(manifest, secrets=secrets), sort_keys=False, allow_unicode=True)
+        sections = [(f"TrainJob{note}", "yaml", shown)]
+        script = Path(executor.job_dir, "launch.sh")
+        if script.exists():
+            sections.append(("launch.sh", "bash", masked(script.read_text(), secrets=secrets)))
+        return DryRun(manifest, sections)
+
+    def find(self, app_id: str) -> AppRecord | None:
+        """Give what ``.kubeflow_jobs.json`` says of the job."""
+        entry = _records().get(app_id)
+        return _record(app_id, entry) if isinstance(entry, dict) else None
+
+    def launched(self, experiment_id: str) -> dict[str, str]:
+        """Give the jobs whose id begins with that of the experiment."""
+        found = {}
+        for app_id in _records().read():
+            owner, _, rest = app_id.partition("___")
+            if owner == experiment_id:
+                found[rest.rpartition("___")[0]] = f"{self.scheme}://nemo_run/{app_id}"
+        return found
+
+    def statuses(self, records: Sequence[AppRecord]) -> list[AppStatus]:
+        """Ask about each cluster's and experiment's unfinished jobs in one request."""
+        asked: dict[Any, Mapping[str, JobReport] | KubeError | None] = {}
+        unfinished = [record for record in records if not is_terminal(record.status.state) and record.executor]
+        for record in unfinished:
+            group = _group(record)
+            if group not in asked and sum(_group(other) == group for other in unfinished) > 1:
+                asked[group] = _reports(record)
+        return [self._status(record, asked.get(_group(record))) for record in records]
+
+    def _status(self, record: AppRecord, reports: Mapping[str, JobReport] | KubeError | None = None) -> AppStatus:
+        if is_terminal(record.status.state):
+            return record.status
+        try:
+            if isinstance(reports, KubeError):
+                raise reports
+            report = (reports or {}).get(record.job_name) or _known(record).report(
+                record.job_name, uid=record.facts.get("uid")
+            )
+        except (KubeError, ExperimentError) as error:
+            logger.warning("%s: its state is not known now: %s", record.job_name, error)
+            return replace(record.status, stale=True)
+        status = _GONE if report is None else _status_of(report)
+        if status != record.status:
+            self._remember(record, status)
+        return status
+
+    def _remember(self, record: AppRecord, status: AppStatus) -> None:
+        _records().merge(record.app_id, {"state": status.state.name, "reason": status.msg})
+
+    def follow(self, record: AppRecord, watcher: Watcher) -> AppStatus:
+        """Write every rank's lines to the job's log file, show the first and the last rank's, until it ends."""
+        executor = _known(record)
+        path = Path(record.job_dir, ALL_RANKS)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "a", encoding="utf-8", newline="\n") as file:
+            sink = _Sink(file, watcher, record.task, executor)
+            try:
+                executor.follow_logs(record.job_name, write=sink.write, on_state=watcher.state)
+            except NotAuthorized as error:
+                watcher.state(f"its output cannot be read here: {error}")
+        return self._ended(record, watcher)
+
+    def _ended(self, record: AppRecord, watcher: Watcher) -> AppStatus:
+        """Ask until the job has ended: for as long as it takes."""
+        last = record.status
+        while True:
+            status = self._status(replace(record, status=last))
+            if is_terminal(status.state):
+                return status
+            if status != last:
+                watcher.state(str(status))
+            last = replace(status, stale=False)
+            self._clock.sleep(_LOOK_EVERY)
+
+    def lines(self, record: AppRecord) -> Iterator[str]:
+        """Give the log file of a job that was followed to its end; else what the cluster still has."""
+        path = Path(record.job_dir, ALL_RANKS)
+        if is_terminal(record.status.state) and path.exists():
+            with LineReader(path) as reader:
+                yield from reader.rest()
+        else:
+            for line in _known(record).fetch_logs(record.job_name, stream=False):
+                yield line.rstrip("\n")
+
+    def cancel(self, record: AppRecord) -> None:
+        """Delete the TrainJob, and remember that it was us."""
+        if is_terminal(record.status.state):
+            logger.info("%s has ended already: %s", record.job_name, record.status)
+            return
+        _known(record).cancel(record.job_name)
+        self._remember(record, AppStatus(AppState.CANCELLED, "by nemo_run"))
+
+
+class _Sink:
+    """Takes the lines of all ranks: all to the file, the first and the last rank's to the watcher."""
+
+    def __init__(self, file: TextIO, watcher: Watcher, task: str, executor: KubeflowExecutor) -> None:
+        from nemo_run._kube.demux import RankFilter
+
+        self._file = file
+        self._watcher = watcher
+        self._task = task
+        self._container = executor.container_name
+        self._filter = RankFilter(executor.nnodes(), executor.nproc_per_node())
+
+    def write(self, line: LogLine) -> None:
+        self._file.write(f"[pod/{line.pod}/{self._container}] {line.text}\n")
+        self._file.flush()
+        if self._filter.shows(line):
+            self._watcher.line(f"{self._task}/{line.node_index or 0}", line.text)
+
+
+def _executor(submission: Submission) -> KubeflowExecutor:
+    executor = submission.executor
+    if not isinstance(executor, KubeflowExecutor):
+        raise TypeError(f"a KubeflowExecutor is needed, not {executor!r}")
+    return executor
+
+
+def _prepare(submission: Submission, executor: KubeflowExecutor) -> list[str]:
+    """Write the launch script into the job's directory and give the command it runs."""
+    executor._task_env = dict(submission.env)
+    command = executor.launcher_command(submission.program.argv())
+    executor.materialize_launch_script(command, max_retries=executor.retries)
+    return list(command)
+
+
+def _known(record: AppRecord) -> KubeflowExecutor:
+    """Give the executor that launched the job, bound to the cluster it launched it on."""
+    executor = record.executor
+    if not isinstance(executor, KubeflowExecutor):
+        raise ExperimentError(f"{record.app_id}: the executor that launched it cannot be read any more")
+    return executor
+
+
+def _group(record: AppRecord) -> Any:
+    executor = record.executor
+    if not isinstance(executor, KubeflowExecutor):
+        return record.app_id
+    return executor.kubeconfig, executor.context, executor.namespace, executor.experiment_id
+
+
+def _reports(record: AppRecord) -> Mapping[str, JobReport] | KubeError:
+    try:
+        return _known(record).reports()
+    except KubeError as error:
+        return error
+
+
+def _status_of(report: JobReport) -> AppStatus:
+    notes = [note for note in (report.reason, report.message) if note]
+    return AppStatus(_STATES.get(report.state, AppState.PENDING), ": ".join(notes))
+
+
+def _records() -> _store.Records:
+    return _store.Records(Path(get_nemorun_home(), ".kubeflow_jobs.json"))
+
+
+def _entry(record: AppRecord, job_status: str) -> dict[str, Any]:
+    """Give the record as it is written: what NeMo-Run wrote, and what it takes to find the very same job."""
+    executor = _known(record)
+    return {
+        "job_status": job_status,
+        "job_name": record.job_name,
+        "executor": ZlibJSONSerializer().serialize(executor.to_config()),
+        "task": record.task,
+        "job_dir": record.job_dir,
+        "state": record.status.state.name,
+        "reason": record.status.msg,
+        **record.facts,
+    }
+
+
+def _record(app_id: str, entry: Mapping[str, Any]) -> AppRecord:
+    head, _, name = app_id.rpartition("___")
+    experiment_id, _, task = head.partition("___")
+    task = entry.get("task") or task
+    executor = _restored(app_id, entry, experiment_id, task)
+    status = AppStatus(AppState[entry.get("state") or "SUBMITTED"], entry.get("reason") or "")
+    job_dir = entry.get("job_dir") or (executor.job_dir if executor else "")
+    facts = {key: entry[key] for key in ("namespace", "uid", "server", "context", "submitted_at") if key in entry}
+    return AppRecord(app_id, "kubeflow", task, entry.get("job_name") or name, job_dir, executor, status, facts)
+
+
+def _restored(app_id: str, entry: Mapping[str, Any], experiment_id: str, task: str) -> KubeflowExecutor | None:
+    import fiddle as fdl
+
+    try:
+        executor: KubeflowExecutor = fdl.build(ZlibJSONSerializer().deserialize(entry["executor"]))
+    except Exception as error:  # whatever a class of the user's raises while it is imported
+        logger.warning("%s: its executor cannot be read any more: %s", app_id, error)
+        return None
+    job_dir = Path(entry.get("job_dir") or executor.job_dir)
+    executor.assign(experiment_id, str(job_dir.parent), task, job_dir.name)
+    # The context of that time: "current" may be another cluster by now.
+    executor.context = executor.context or entry.get("context") or None
+    return executor

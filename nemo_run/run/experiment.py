@@ -1,0 +1,607 @@
+"""Experiments: launch tasks together, follow them, and find them again later."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar
+
+from nemo_run.config import Config, ConfigurableMixin, Partial, Script, get_type_namespace
+from nemo_run.core.execution.base import Executor
+from nemo_run.core.execution.dgxcloud import DGXCloudExecutor
+from nemo_run.core.execution.docker import DockerExecutor
+from nemo_run.core.execution.kubeflow import KubeflowExecutor
+from nemo_run.core.execution.lepton import LeptonExecutor
+from nemo_run.core.execution.local import LocalExecutor
+from nemo_run.core.execution.skypilot import SkypilotExecutor
+from nemo_run.core.execution.skypilot_jobs import SkypilotJobsExecutor
+from nemo_run.core.execution.slurm import SlurmExecutor
+from nemo_run.exceptions import ConfigError, ExperimentError, ExperimentNotFound, JobFailed, NemoRunError
+from nemo_run.run import _saved
+from nemo_run.run._console import Console, shown_logging
+from nemo_run.run._dag import generations
+from nemo_run.run._interrupt import Interrupted, sigterm_interrupts
+from nemo_run.run._launch import Outcome, follow_all, launch_all, run_in_order
+from nemo_run.run._runner import AppRunner
+from nemo_run.run.backends.base import DryRun, parse_handle
+from nemo_run.run.job import AppState, Job, JobGroup, is_terminal
+from nemo_run.run.plugin import ExperimentPlugin
+
+logger = logging.getLogger("nemo_run")
+
+
+class Experiment(ConfigurableMixin):
+    """
+    Tasks that are launched, followed and kept together.
+
+    ::
+
+        with run.Experiment("sweep", executor=executor) as exp:
+            exp.add(run.Script("train.sh"), name="train", tail_logs=True)
+            exp.run()
+
+    Leaving the block waits for the tasks, unless they were detached. What is
+    needed to find them again lies in ``$NEMORUN_HOME``: any process may ask
+    :meth:`from_id` or :meth:`from_title` for the experiment and then for its
+    status and logs, or cancel a task.
+
+    Args:
+        title: what it is called, and the directory that holds all of that title.
+        executor: for tasks that are added without one; by default this machine.
+        id: made from title and time if not given.
+        log_level: from which level the messages of ``nemo_run`` are shown.
+        base_dir: keep it there and not in ``$NEMORUN_HOME``.
+        clean_mode: show nothing but the output of tasks.
+        enable_goodbye_message: tell at the end how to find it again.
+        threadpool_workers: how many tasks are launched at a time.
+        skip_status_at_exit: do not show how the tasks stand when the block is left.
+        serialize_metadata_for_scripts: keep the configuration of scripts as YAML too.
+    """
+
+    _PARALLEL_SUPPORTED_EXECUTORS: ClassVar[tuple[type[Executor], ...]] = (
+        SlurmExecutor,
+        LocalExecutor,
+        SkypilotExecutor,
+        SkypilotJobsExecutor,
+        DockerExecutor,
+        DGXCloudExecutor,
+        LeptonExecutor,
+        KubeflowExecutor,
+    )
+    _DETACH_SUPPORTED_EXECUTORS: ClassVar[tuple[type[Executor], ...]] = (
+        SlurmExecutor,
+        SkypilotExecutor,
+        SkypilotJobsExecutor,
+        DGXCloudExecutor,
+        LeptonExecutor,
+        KubeflowExecutor,
+    )
+
+    @classmethod
+    def catalog(cls, title: str = "") -> list[str]:
+        """Name the experiments of *title*, oldest first; without a title, name the titles."""
+        return _saved.catalog(title)
+
+    @classmethod
+    def from_id(cls, id: str) -> Experiment:
+        """
+        Find the experiment with that id.
+
+        Raises:
+            ExperimentNotFound: there is none; it is an AssertionError and a FileNotFoundError too.
+        """
+        return cls._from_dir(_saved.of_id(id))
+
+    @classmethod
+    def from_title(cls, title: str) -> Experiment:
+        """
+        Find the newest experiment of that title.
+
+        Raises:
+            ExperimentNotFound: there is none; it is an AssertionError and a FileNotFoundError too.
+        """
+        return cls._from_dir(_saved.latest(title))
+
+    @classmethod
+    def _from_dir(cls, directory: Path) -> Experiment:
+        import fiddle as fdl
+
+        config = fdl.cast(Config, _saved.load_config(directory))
+        config.id, config._reconstruct = directory.name, True
+        experiment: Experiment = fdl.build(config)
+        experiment._exp_dir = str(directory)
+        experiment._jobs = _saved.load_jobs(directory)
+        experiment._find_launched()
+        return experiment
+
+    def __init__(
+        self,
+        title: str,
+        executor: Executor | None = None,
+        id: str | None = None,
+        log_level: str = "INFO",
+        _reconstruct: bool = False,
+        jobs: list[Job | JobGroup] | None = None,
+        base_dir: str | None = None,
+        clean_mode: bool = False,
+        enable_goodbye_message: bool = True,
+        threadpool_workers: int = 16,
+        skip_status_at_exit: bool = False,
+        serialize_metadata_for_scripts: bool = True,
+    ) -> None:
+        self._title = _saved.check_title(title)
+        self._id = id or f"{title}_{time.time_ns()}"
+        self._base_dir = base_dir
+        self._exp_dir = str(_saved.title_dir(title, base_dir) / self._id)
+        self._reconstruct = _reconstruct
+        self._enable_goodbye_message = enable_goodbye_message
+        self._threadpool_workers = threadpool_workers
+        self._skip_status_at_exit = skip_status_at_exit
+        self._serialize_metadata_for_scripts = serialize_metadata_for_scripts
+        self.executor: Executor = executor or LocalExecutor()
+        self.log_level = log_level
+        self.clean_mode = clean_mode
+        self.console = Console(quiet=clean_mode)
+        self.tunnels: dict[str, Any] = {}
+        self.detach = False
+        self._jobs: list[Job | JobGroup] = jobs or []
+        self._runner = AppRunner(self.console)
+        self._launched = False
+        self._waited = False
+        self._raise_on_failure = False
+        self._outcome = Outcome()
+        self._block: contextlib.ExitStack | None = None
+
+    def to_config(self) -> Config:
+        """Give the configuration from which the experiment can be built again."""
+        return Config(
+            self.__class__,
+            title=self._title,
+            id=self._id,
+            executor=self.executor.to_config(),
+            log_level=self.log_level,
+            clean_mode=self.clean_mode,
+            threadpool_workers=self._threadpool_workers,
+            enable_goodbye_message=self._enable_goodbye_message,
+            skip_status_at_exit=self._skip_status_at_exit,
+            serialize_metadata_for_scripts=self._serialize_metadata_for_scripts,
+        )
+
+    @property
+    def jobs(self) -> Jobs:
+        """Give the jobs, in the order in which they were added."""
+        return Jobs(self._jobs)
+
+    @jobs.setter
+    def jobs(self, jobs: list[Job | JobGroup]) -> None:
+        self._jobs = jobs
+
+    @property
+    def tasks(self) -> Tasks:
+        """Give what each job runs: a task, or a list of them."""
+        return Tasks([self._task(job) for job in self._jobs])
+
+    def _task(self, job: Job | JobGroup) -> Any:
+        if isinstance(job, Job):
+            job.task = _saved.task_of(job.task)
+            return job.task
+        job.tasks = _saved.task_of(job.tasks)
+        return job.tasks
+
+    def add(
+        self,
+        task: Any,
+        executor: Executor | list[Executor] | None = None,
+        name: str = "",
+        plugins: list[ExperimentPlugin] | None = None,
+        tail_logs: bool = False,
+        dependencies: list[str] | None = None,
+    ) -> str:
+        """
+        Add a task, or a list of tasks that belong together, and give its id.
+
+        The task and the executor are copied; *plugins* change the copies, and
+        nothing that is done to the originals later reaches them.
+
+        Args:
+            task: a run.Partial, a run.Script, or a list of them, which needs a *name*.
+            executor: by default the experiment's.
+            name: its id and its directory; made from the task if not given.
+            tail_logs: show its output while it is followed.
+            dependencies: ids of tasks that must have succeeded first.
+        """
+        self._check_entered()
+        known = [job.id for job in self._jobs]
+        for wanted in dependencies or []:
+            if wanted not in known:
+                raise ExperimentError(
+                    f"Dependency {wanted} not found; there are: {', '.join(known) or 'no tasks yet'}."
+                )
+        if isinstance(task, list) and not name:
+            raise ConfigError("name", name, "a list of tasks needs a name")
+        default = "" if isinstance(task, list) else _default_name(task)
+        task_id = _free_id(name or default, known)
+        task_dir = name or task_id
+        given = task if isinstance(task, list) else [task]
+        for one in given:
+            _default_name(one)
+        tasks = [_own_copy(one, task_id) for one in given]
+        executors = self._own_executors(executor, task_id, task_dir)
+        options: dict[str, Any] = {"tail_logs": tail_logs, "dependencies": list(dependencies or []), "plugins": plugins}
+        job: Job | JobGroup
+        if isinstance(task, list):
+            job = JobGroup(task_id, tasks, executors, **options)
+        else:
+            job = Job(task_id, tasks[0], executors[0], **options)
+        for plugin in plugins or []:
+            plugin.assign(self._id)
+            for one, its_executor in zip(tasks, job.executors, strict=True):
+                plugin.setup(one, its_executor)
+        self._jobs.append(job)
+        return task_id
+
+    def _own_executors(self, executor: Executor | list[Executor] | None, task_id: str, task_dir: str) -> list[Executor]:
+        given = executor if isinstance(executor, list) else [executor or self.executor]
+        clones = []
+        for one in given:
+            if not isinstance(one, Executor):
+                raise ConfigError("executor", one, "give a run.Executor")
+            clones.append(one.clone())
+            clones[-1].assign(self._id, self._exp_dir, task_id, task_dir)
+        return clones
+
+    def dryrun(self, log: bool = True, exist_ok: bool = False, delete_exp_dir: bool = True) -> dict[str, Any]:
+        """
+        Show what would be launched for each task, and give it; nothing is asked and nothing sent.
+
+        What is shown has secrets masked; what is given has not. The experiment's
+        directory is removed again unless *delete_exp_dir* is false.
+        """
+        if log:
+            self.console.log(f"Experiment {self._id} dryrun...", style="bold magenta")
+        requests = {}
+        try:
+            self._prepare(exist_ok=exist_ok)
+            for job in self._jobs:
+                found = job.launch(wait=False, runner=self._runner, dryrun=True)
+                dryruns: list[DryRun] = found if isinstance(found, list) else [found]
+                if log:
+                    self._show_dryrun(job, dryruns)
+                given = [one.request for one in dryruns]
+                requests[job.id] = given if isinstance(found, list) else given[0]
+        finally:
+            if delete_exp_dir and os.path.isdir(self._exp_dir):
+                _saved.remove(Path(self._exp_dir))
+        return requests
+
+    def _show_dryrun(self, job: Job | JobGroup, dryruns: Sequence[DryRun]) -> None:
+        kind = "Task" if isinstance(job, Job) else "Task Group"
+        self.console.log(f"{kind} {job.id}", style="bold magenta")
+        for one in dryruns:
+            for title, language, text in one.sections:
+                self.console.print(f"\n# {title}", style="bold")
+                self.console.code(text, language)
+
+    def run(
+        self,
+        sequential: bool = False,
+        detach: bool = False,
+        tail_logs: bool = False,
+        direct: bool = False,
+        raise_on_failure: bool = False,
+    ) -> None:
+        """
+        Launch all tasks: those that wait for none at once, the others in their order.
+
+        Args:
+            sequential: one after the other, in the order in which they were added.
+            detach: return when they are launched; possible where they outlive this process.
+            tail_logs: show the output of every task.
+            direct: run them one after the other in this process.
+            raise_on_failure: raise JobFailed once all have ended if one did not succeed.
+        """
+        self._check_entered()
+        if self._launched or self._reconstruct:
+            why = "already running" if self._launched else "in inspection mode"
+            self.console.log(f"Experiment {why}...", style="bold magenta")
+            return
+        self._raise_on_failure = raise_on_failure
+        self._prepare()
+        if direct:
+            self._run_here()
+            return
+        if sequential:
+            self._chain()
+        for job in self._jobs:
+            job.tail_logs = job.tail_logs or tail_logs
+        with self._told_when_interrupted():
+            self._run_launched(detach)
+
+    def _run_launched(self, detach: bool) -> None:
+        order = generations({job.id: job.dependencies for job in self._jobs})
+        if detach and (len(order) > 1 or not self._can_detach()):
+            self.console.log(
+                "Cannot detach from this experiment. Please keep it running until completion.", style="bold red"
+            )
+            detach = False
+        self.detach = detach
+        try:
+            if len(order) > 1:
+                self._outcome = run_in_order(self._jobs, self._launch, self._follow, self.console)
+                self._waited = True
+            else:
+                launch_all(self._jobs, self._launch, workers=self._threadpool_workers)
+        finally:
+            self._launched = any(job.launched for job in self._jobs)
+            _saved.save_jobs(Path(self._exp_dir), self._jobs)
+
+    def _chain(self) -> None:
+        if any(job.dependencies for job in self._jobs):
+            raise ExperimentError("Jobs in this experiment have dependencies: run it with sequential=False.")
+        for before, job in zip(self._jobs, self._jobs[1:], strict=False):
+            job.dependencies.append(before.id)
+
+    def _can_detach(self) -> bool:
+        executors = [executor for job in self._jobs for executor in job.executors]
+        return all(isinstance(executor, self._DETACH_SUPPORTED_EXECUTORS) for executor in executors)
+
+    def _launch(self, job: Job | JobGroup) -> None:
+        self.console.log(f"Launching job {job.id} for experiment {self._title}", style="bold cyan")
+        try:
+            job.launch(wait=False, runner=self._runner)
+        except Exception as error:
+            self.console.log(f"Error running job {job.id}: {error}", style="bold red")
+            raise
+
+    def _follow(self, jobs: Sequence[Job | JobGroup]) -> Outcome:
+        return follow_all(jobs, self._runner, self.console)
+
+    def _run_here(self) -> None:
+        self.console.log("Running the experiment with direct=True: all jobs one after the other in this process.")
+        if any(isinstance(job, JobGroup) or job.dependencies for job in self._jobs):
+            raise ExperimentError("groups of tasks and tasks with dependencies cannot run with direct=True")
+        for job in self._jobs:
+            job.launch(wait=True, runner=self._runner, direct=True)
+        self._launched, self._waited = bool(self._jobs), True
+        _saved.save_jobs(Path(self._exp_dir), self._jobs)
+
+    def _prepare(self, exist_ok: bool = False) -> None:
+        directory = Path(self._exp_dir)
+        directory.mkdir(parents=True, exist_ok=exist_ok)
+        _saved.save_config(directory, self.to_config())
+        for job in self._jobs:
+            job.prepare(serialize_metadata_for_scripts=self._serialize_metadata_for_scripts)
+        _saved.save_jobs(directory, self._jobs)
+
+    def _wait_for_jobs(self, jobs: Sequence[Job | JobGroup]) -> None:
+        """Follow launched *jobs* until all have ended."""
+        with self._told_when_interrupted():
+            self._outcome.ends.update(self._follow(jobs).ends)
+        if os.path.isdir(self._exp_dir):
+            _saved.save_jobs(Path(self._exp_dir), self._jobs)
+
+    @contextlib.contextmanager
+    def _told_when_interrupted(self) -> Any:
+        try:
+            with sigterm_interrupts():
+                yield
+        except KeyboardInterrupt:
+            self._tell_interrupted()
+            raise Interrupted from None
+
+    def _tell_interrupted(self) -> None:
+        """Say what goes on and how to reach it; end what cannot go on without this process."""
+        running = [job for job in self._jobs if job.launched and not is_terminal(job.state)]
+        if not running:
+            self.console.log("Interrupted: no job was launched.", style="bold red")
+        for job in running:
+            if not self._runner.outlives_us(job.handle):
+                job.cancel(self._runner)
+                self.console.log(f"Interrupted: {job.id} was ended.", style="bold red")
+                continue
+            self.console.log(
+                f"Interrupted: {job.id} keeps running. To see it, or to end it:\n"
+                f'    experiment = run.Experiment.from_id("{self._id}")\n'
+                f'    experiment.logs("{job.id}")\n'
+                f'    experiment.cancel("{job.id}")',
+                style="bold yellow",
+            )
+
+    def status(self, return_dict: bool = False) -> dict[str, dict[str, Any]] | None:
+        """
+        Show how each task stands; with *return_dict* give it instead.
+
+        The dict maps task ids, in the order in which they were added, to ``name``,
+        ``status`` (an AppState), ``executor``, ``job_id``, ``handle`` and ``local_dir``.
+        Where a cluster does not answer it is what was last seen.
+        """
+        handles = [handle for job in self._jobs if job.launched for handle in job.handles]
+        seen = dict(zip(handles, self._runner.statuses(handles), strict=True))
+        table, facts = [], {}
+        for index, job in enumerate(self._jobs):
+            notes = self._update(job, seen)
+            facts[job.id] = {
+                "name": job.id,
+                "status": job.state,
+                "executor": job.executor.info(),
+                "job_id": parse_handle(job.handle)[2],
+                "handle": job.handle,
+                "local_dir": job.executor.job_dir,
+            }
+            table.append(
+                [
+                    (f"Task {index}", job.id),
+                    ("Status", f"{job.state}{notes}"),
+                    ("Executor", job.executor.info()),
+                    ("Job id", facts[job.id]["job_id"]),
+                    ("Local Directory", job.executor.job_dir),
+                ]
+            )
+        if return_dict:
+            return facts
+        self.console.status(self._id, table)
+        return None
+
+    def _update(self, job: Job | JobGroup, seen: dict[str, Any]) -> str:
+        """Take what was seen into *job*; give the reasons, to be shown."""
+        now = [seen[handle] for handle in job.handles if seen.get(handle)] if job.launched else []
+        if not now:
+            return ""
+        if isinstance(job, Job):
+            job.state = now[0].state
+        else:
+            job.states = [status.state for status in now]
+        return str(now[0]).removeprefix(str(now[0].state))
+
+    def logs(self, job_id: str, regex: str | None = None) -> None:
+        """Print what a task has written, or the lines of it that match *regex*."""
+        self.console.log(f"Fetching logs for {job_id}", style="bold cyan")
+        if not (job := self._job(job_id)):
+            return
+        where = f"Logs may be present in job directory at:\n{job.executor.job_dir}."
+        if job.handle.endswith("direct_run"):
+            self.console.log(f"This job was run with direct=True.\n{where}")
+            return
+        try:
+            job.logs(runner=self._runner, regex=regex)
+        except NemoRunError as error:
+            self.console.log(f"Failed to get logs for {job_id}\nError: {error}\n{where}", style="bold red")
+
+    def cancel(self, job_id: str) -> None:
+        """End a task if it still runs."""
+        self.console.log(f"Cancelling {job_id} if still running", style="bold cyan")
+        if not (job := self._job(job_id)):
+            return
+        try:
+            job.cancel(runner=self._runner)
+        except NemoRunError as error:
+            self.console.log(f"Failed to cancel {job_id}\nError: {error}", style="bold red")
+
+    def _job(self, job_id: str) -> Job | JobGroup | None:
+        for job in self._jobs:
+            if job.id == job_id:
+                return job
+        self.console.log(
+            f"Job {job_id} not found; there are: {', '.join(job.id for job in self._jobs)}", style="bold red"
+        )
+        return None
+
+    def reset(self) -> Experiment:
+        """Make the experiment ready to be launched again, under a new id, with equal tasks and executors."""
+        if not self._reconstruct and not _saved.is_done(Path(self._exp_dir)):
+            self.console.log(f"Experiment {self._id} has not run yet, skipping reset...", style="bold magenta")
+            return self
+        fresh = Experiment(self._title, self.executor, base_dir=self._base_dir)
+        self._id, self._exp_dir = fresh._id, fresh._exp_dir
+        self._launched = self._waited = self._reconstruct = self.detach = False
+        self._outcome = Outcome()
+        old, self._jobs = self._jobs, []
+        with contextlib.nullcontext(self) if self._block else self._entered():
+            for job in old:
+                executor = job.executor if isinstance(job, Job) else job.executors
+                self.add(self._task(job), executor, name=job.id, tail_logs=job.tail_logs, dependencies=job.dependencies)
+        return self
+
+    @contextlib.contextmanager
+    def _entered(self) -> Any:
+        with contextlib.ExitStack() as self._block:
+            yield self
+        self._block = None
+
+    def _check_entered(self) -> None:
+        if self._block is None:
+            raise ExperimentError("Using Experiment without it's context manager is not permitted.")
+
+    def _find_launched(self) -> None:
+        """Take handles from the backends' records where a process ended before it could write them here."""
+        from nemo_run.run.backends import BACKENDS
+
+        missing = {job.id: job for job in self._jobs if isinstance(job, Job) and not job.launched}
+        if not missing:
+            return
+        for backend in BACKENDS.values():
+            for task, handle in backend.launched(self._id).items():
+                if job := missing.get(task):
+                    job.handle, job.launched, job.state = handle, True, AppState.SUBMITTED
+
+    def __enter__(self) -> Experiment:
+        self._block = contextlib.ExitStack()
+        self._block.enter_context(shown_logging(self.console, self.log_level))
+        self.console.rule(f"Entering Experiment {self._title} with id: {self._id}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._launched and not isinstance(error, KeyboardInterrupt):
+                self._leave()
+            elif self._launched and not isinstance(error, Interrupted):
+                self._tell_interrupted()
+        finally:
+            self._end_block()
+        if self._raise_on_failure and error is None:
+            self._raise_failures()
+
+    def _leave(self) -> None:
+        if self.detach:
+            self.console.rule(f"Detaching from Experiment {self._id}.")
+        elif self._waited:
+            self.console.rule(f"Done waiting for Experiment {self._id}")
+        else:
+            self.console.rule(f"Waiting for Experiment {self._id} to finish")
+        if not self._skip_status_at_exit:
+            self.status()
+        if not self.detach and not self._waited:
+            self._wait_for_jobs(self._jobs)
+
+    def _end_block(self) -> None:
+        if self._launched:
+            _saved.mark_done(Path(self._exp_dir))
+            if self._enable_goodbye_message:
+                self.console.goodbye(self._id, [job.id for job in self._jobs])
+        if self._block:
+            self._block.close()
+            self._block = None
+
+    def _raise_failures(self) -> None:
+        for job in self._outcome.failed:
+            end = self._outcome.ends[job]
+            raise JobFailed(f"{job} of experiment {self._id}: {end}", job=job, state=str(end.state))
+
+
+class Tasks(list[Any], ConfigurableMixin):
+    """What the jobs of an experiment run."""
+
+
+class Jobs(list[Any], ConfigurableMixin):
+    """The jobs of an experiment."""
+
+
+def _default_name(task: Any) -> str:
+    if isinstance(task, Script):
+        return task.get_name()
+    if isinstance(task, Partial | Config):
+        return get_type_namespace(task.__fn_or_cls__)
+    raise TypeError(f"a task is a run.Partial or a run.Script, not {task!r}")
+
+
+def _free_id(name: str, known: Sequence[str]) -> str:
+    return f"{name}_{len(known)}" if name in known else name
+
+
+def _own_copy(task: Any, task_id: str) -> Any:
+    """Copy *task*, after checking that it can be written down and read again."""
+    if isinstance(task, Script):
+        return copy.deepcopy(task)
+    _saved.check_round_trip(task_id, task)
+    return task.clone()
+
+
+__all__ = ["Experiment", "ExperimentNotFound", "Job", "JobGroup", "Jobs", "Tasks"]

@@ -1,0 +1,1 @@
+"""Names that programs written for NeMo-Run import from here."""

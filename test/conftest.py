@@ -10,6 +10,12 @@ import pytest
 from nemo_run.testing import LocalKube
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kubeconfig", help="run test/e2e on the cluster that this file names, not on LocalKube")
+    parser.addoption("--namespace", default="default", help="with --kubeconfig: the namespace to use")
+    parser.addoption("--image", default="python:3.12", help="with --kubeconfig: an image with python and bash")
+
+
 @pytest.fixture(autouse=True)
 def _no_state_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEMORUN_HOME", str(tmp_path / "nemorun"))

@@ -7,17 +7,30 @@ import binascii
 import zlib
 from typing import Any
 
+from fiddle._src import daglish
 from fiddle._src.experimental import serialization
 
+from nemo_run.core.serialization._values import restored, stand_in
 from nemo_run.exceptions import ConfigError
+
+_REFUSALS = (serialization.UnserializableValueError, serialization.PyrefPolicyError, ImportError, AttributeError)
 
 
 class ZlibJSONSerializer:
     """Turns configs into one line of text and back; it and NeMo-Run's read each other's."""
 
     def serialize(self, cfg: Any, pyref_policy: serialization.PyrefPolicy | None = None) -> str:
-        """Give *cfg* as one line of ASCII."""
-        text = serialization.dump_json(cfg, pyref_policy)
+        """
+        Give *cfg* as one line of ASCII.
+
+        Raises:
+            ConfigError: a value in it cannot be written; the error's argument says where it stands.
+        """
+        plain = daglish.MemoizedTraversal.run(_replace, cfg)
+        try:
+            text = serialization.dump_json(plain, pyref_policy)
+        except _REFUSALS as error:
+            raise _refusal(plain, pyref_policy, error) from error
         return base64.urlsafe_b64encode(zlib.compress(text.encode())).decode("ascii")
 
     def deserialize(self, serialized: str, pyref_policy: serialization.PyrefPolicy | None = None) -> Any:
@@ -32,4 +45,34 @@ class ZlibJSONSerializer:
         except (binascii.Error, zlib.error, ValueError) as error:
             shown = serialized if len(serialized) <= 40 else f"{serialized[:40]}…"
             raise ConfigError("serialized", shown, f"is no serialised config: {error}") from error
-        return serialization.load_json(text, pyref_policy=pyref_policy)
+        return daglish.MemoizedTraversal.run(_restore, serialization.load_json(text, pyref_policy=pyref_policy))
+
+
+def _replace(value: Any, state: Any) -> Any:
+    if state.is_traversable(value):
+        return state.map_children(value)
+    return value if (other := stand_in(value)) is None else other
+
+
+def _restore(value: Any, state: Any) -> Any:
+    if not state.is_traversable(value):
+        return value
+    whole = restored(value)
+    return state.map_children(value) if whole is None else whole
+
+
+def _refusal(cfg: Any, policy: serialization.PyrefPolicy | None, error: Exception) -> ConfigError:
+    """Say which value in *cfg* cannot be written."""
+    for value, path in daglish.iterate(cfg, memoized=False):
+        if serialization.find_node_traverser(type(value)) is not None:
+            continue
+        try:
+            serialization.dump_json(value, policy)
+        except _REFUSALS:
+            where = daglish.path_str(path).lstrip(".") or "config"
+            hint = (
+                f"a {type(value).__qualname__} cannot be written to a file; if the job is to make it, write"
+                " run.Config(its class or function, its arguments), and define functions at the top of a module"
+            )
+            return ConfigError(where, value, hint)
+    return ConfigError("config", type(cfg).__qualname__, f"cannot be written to a file: {error}")

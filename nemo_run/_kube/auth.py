@@ -12,13 +12,15 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import shutil
+import tempfile
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from nemo_run._kube.proxies import proxy_for
@@ -36,6 +38,22 @@ POOL_SIZE = 64
 """Connections kept for one server; each followed log holds one."""
 
 
+class PemFiles:
+    """Files of our own for certificates that stand in the kubeconfig: ssl reads only files. Gone with this object."""
+
+    def __init__(self) -> None:
+        self._directory: Path | None = None
+
+    def write(self, name: str, pem: bytes) -> str:
+        """Write one, for our eyes only, and give its path."""
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="nemo_run-"))
+            weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
+        path = self._directory / name
+        path.write_bytes(pem)
+        return str(path)
+
+
 @dataclass(frozen=True)
 class Credentials:
     """What one look at the configuration gave: the server, and how to speak to it."""
@@ -47,8 +65,8 @@ class Credentials:
     extra_headers: tuple[tuple[str, str], ...] = ()
     expires: float | None = None
     """Seconds since the epoch, where an exec plugin said so."""
-    files: TemporaryDirectory[str] | None = field(default=None, repr=False)
-    """Holds the certificates that stand in the kubeconfig itself; removed with this object."""
+    files: PemFiles | None = field(default=None, repr=False)
+    """Kept, so that the certificates' files live as long as this object."""
 
     @cached_property
     def pool(self) -> Any:
@@ -204,11 +222,11 @@ def _credentials(config: _Kubeconfig, context: str, cluster: _Entry, user: _Entr
         granted = _run_plugin(user, cluster)
         expires = _moment(granted.get("expirationTimestamp"))
         identity = {**identity, **_as_identity(granted)}
-    files = TemporaryDirectory(prefix="nemo_run-")
+    files = PemFiles()
     configuration.host = server.rstrip("/")
     if authorization := _authorization(_Entry(identity, user.file)):
         configuration.api_key["authorization"] = authorization
-    _set_tls(configuration, cluster, _Entry(identity, user.file), Path(files.name))
+    _set_tls(configuration, cluster, _Entry(identity, user.file), files)
     configuration.proxy = cluster.body.get("proxy-url") or proxy_for(configuration.host, os.environ)
     configuration.no_proxy = None
     return Credentials(configuration.host, context, configuration, _impersonation(identity), expires, files)
@@ -223,25 +241,23 @@ def new_configuration() -> Any:
     return configuration
 
 
-def _set_tls(configuration: Any, cluster: _Entry, user: _Entry, directory: Path) -> None:
+def _set_tls(configuration: Any, cluster: _Entry, user: _Entry, files: PemFiles) -> None:
     if cluster.body.get("insecure-skip-tls-verify"):
         configuration.verify_ssl = False
     else:
-        configuration.ssl_ca_cert = _pem(cluster, "certificate-authority", directory)
-    configuration.cert_file = _pem(user, "client-certificate", directory)
-    configuration.key_file = _pem(user, "client-key", directory)
+        configuration.ssl_ca_cert = _pem(cluster, "certificate-authority", files)
+    configuration.cert_file = _pem(user, "client-certificate", files)
+    configuration.key_file = _pem(user, "client-key", files)
     configuration.tls_server_name = cluster.body.get("tls-server-name")
 
 
-def _pem(entry: _Entry, key: str, directory: Path) -> str | None:
-    """Give the file that holds *key*; data in the kubeconfig itself goes to a file, since ssl reads only files."""
+def _pem(entry: _Entry, key: str, files: PemFiles) -> str | None:
+    """Give the file that holds *key*."""
     if data := entry.body.get(f"{key}-data"):
-        path = directory / key
         try:
-            path.write_bytes(base64.b64decode(data, validate=False))
+            return files.write(key, base64.b64decode(data))
         except (binascii.Error, TypeError, ValueError) as problem:
             raise entry.error(f"{key}-data is not base64") from problem
-        return str(path)
     if name := entry.body.get(key):
         path = Path(entry.beside(name))
         if not path.is_file():

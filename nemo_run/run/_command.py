@@ -49,33 +49,30 @@ class Nodes:
     rank: str = "0"
 
 
-def rendezvous_id(launcher: Torchrun | FaultTolerance, experiment_id: str) -> str:
-    """
-    Give the id under which the nodes of one job meet.
-
-    Taken from the experiment's id, so that equal jobs give equal manifests.
-    """
-    return str(launcher.rdzv_id or crc32(experiment_id.encode()) % 10000 + 1)
+def started(launcher: Torchrun | FaultTolerance, nodes: Nodes, program: Program, experiment_id: str) -> list[str]:
+    """Give the command that starts *program* on every node and process."""
+    if isinstance(launcher, FaultTolerance):
+        return ["ft_launcher", *_fault_tolerance(launcher), *_torchrun(launcher, nodes, program, experiment_id)]
+    return ["torchrun", *_torchrun(launcher, nodes, program, experiment_id)]
 
 
-def torchrun(launcher: Torchrun | FaultTolerance, nodes: Nodes, program: Program, *, rdzv_id: str) -> list[str]:
-    """Give the torchrun command that starts *program* on every node and process."""
-    endpoint = "localhost:0" if nodes.count == 1 else f"{nodes.head}:{launcher.rdzv_port}"
+def _torchrun(launcher: Torchrun | FaultTolerance, nodes: Nodes, program: Program, experiment_id: str) -> list[str]:
+    several = nodes.count > 1
+    # The id comes from the experiment's, so that equal jobs have equal commands.
+    rdzv_id = launcher.rdzv_id or crc32(experiment_id.encode()) % 10000 + 1
     options = {
         "--rdzv-backend": launcher.rdzv_backend,
-        "--rdzv-endpoint": endpoint,
-        "--rdzv-id": rdzv_id,
+        "--rdzv-endpoint": f"{nodes.head}:{launcher.rdzv_port}" if several else "localhost:0",
+        "--rdzv-id": str(rdzv_id),
         "--nnodes": str(nodes.count),
         "--nproc-per-node": str(nodes.per_node),
-        "--node-rank": "0" if nodes.count == 1 else nodes.rank,
+        "--node-rank": nodes.rank if several else "0",
         "--tee": "3",
     }
-    flat = [part for option in options.items() for part in option]
-    return ["torchrun", *flat, *program.torchrun_argv()]
+    return [*(part for option in options.items() for part in option), *program.torchrun_argv()]
 
 
-def fault_tolerant(launcher: FaultTolerance, nodes: Nodes, program: Program, *, rdzv_id: str) -> list[str]:
-    """Give the command of NVIDIA's fault tolerant launcher, which takes torchrun's options too."""
+def _fault_tolerance(launcher: FaultTolerance) -> list[str]:
     options = {
         "--ft-workload_check_interval": launcher.workload_check_interval,
         "--ft-initial_rank_heartbeat_timeout": launcher.initial_rank_heartbeat_timeout,
@@ -85,8 +82,4 @@ def fault_tolerant(launcher: FaultTolerance, nodes: Nodes, program: Program, *, 
         "--max-restarts": launcher.max_restarts,
     }
     given = [part for name, value in options.items() if value is not None for part in (name, str(value))]
-    return [
-        "ft_launcher",
-        *(given or ["--ignore-missing-fault-tol-cfg"]),
-        *torchrun(launcher, nodes, program, rdzv_id=rdzv_id)[1:],
-    ]
+    return given or ["--ignore-missing-fault-tol-cfg"]

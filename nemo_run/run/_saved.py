@@ -15,21 +15,23 @@ An experiment's own directory: what is written there, and how it is found again.
 
 from __future__ import annotations
 
+import base64
 import inspect
 import json
 import os
 import re
 import sys
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nemo_run.config import Config, get_nemorun_home
+from nemo_run.config import Script, get_nemorun_home
 from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer
 from nemo_run.exceptions import ConfigError, ExperimentError, ExperimentNotFound
 from nemo_run.package_info import __version__
 from nemo_run.run import _store
-from nemo_run.run.job import Job, JobGroup
+from nemo_run.run.job import AppState, Job, JobGroup
 
 CONFIG, TASKS, TUNNELS, VERSION, MAIN, DONE = "_CONFIG", "_TASKS", "_TUNNELS", "_VERSION", "__main__.py", "_DONE"
 
@@ -151,7 +153,7 @@ def load_jobs(directory: Path) -> list[Job | JobGroup]:
         raise ExperimentError(f"{path} cannot be read; it was left as it is: {error}") from error
     jobs = []
     for text, task in pairs:
-        job = fdl.build(_deserialized(path, text))
+        job = fdl.build(_deserialized(path, _without_torchx(text)))
         setattr(job, "task" if isinstance(job, Job) else "tasks", task)
         jobs.append(job)
     return jobs
@@ -159,16 +161,18 @@ def load_jobs(directory: Path) -> list[Job | JobGroup]:
 
 def task_of(text: Any) -> Any:
     """Give the task, or the list of tasks, that *text* holds; what is no text already is one."""
-    import fiddle as fdl
-
-    from nemo_run.config import Script
-
     if not isinstance(text, str):
         return text
     config = ZlibJSONSerializer().deserialize(text)
-    tasks = config if isinstance(config, list) else [config]
-    built = [fdl.build(task) if _is_script(task, Script) else task for task in tasks]
-    return built if isinstance(config, list) else built[0]
+    return [_task(one) for one in config] if isinstance(config, list) else _task(config)
+
+
+def _task(config: Any) -> Any:
+    """Build scripts, which are values; leave Partials to be built where they run."""
+    import fiddle as fdl
+
+    is_script = isinstance(config, fdl.Buildable) and config.__fn_or_cls__ is Script
+    return fdl.build(config) if is_script else config
 
 
 def check_round_trip(task_id: str, task: Any) -> None:
@@ -192,15 +196,23 @@ def check_round_trip(task_id: str, task: Any) -> None:
         raise ExperimentError(f"Failed to validate task {task_id}: {paths} changes when it is saved; {hint}.")
 
 
-def _is_script(task: Any, script: type) -> bool:
-    return isinstance(task, Config) and task.__fn_or_cls__ is script
-
-
 def _deserialized(path: Path, text: str) -> Any:
     try:
         return ZlibJSONSerializer().deserialize(text)
     except Exception as error:  # whatever a class of the user's raises while it is imported
         raise ExperimentError(f"{path} cannot be read; it was left as it is: {error}") from error
+
+
+def _without_torchx(text: str) -> str:
+    """Let the states of jobs that NeMo-Run wrote, which are torchx's, be ours: equal in name and number."""
+    try:
+        plain = zlib.decompress(base64.urlsafe_b64decode(text)).decode()
+    except (ValueError, zlib.error):  # the deserialiser says what is wrong with it
+        return text
+    if '"torchx.specs.api"' not in plain:
+        return text
+    ours = plain.replace('"torchx.specs.api"', f'"{AppState.__module__}"')
+    return base64.urlsafe_b64encode(zlib.compress(ours.encode())).decode("ascii")
 
 
 def mark_done(directory: Path) -> None:

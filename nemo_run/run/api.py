@@ -48,12 +48,13 @@ def run(
     if direct or executor is None:
         direct_run_fn(fn_or_script, dryrun=dryrun)
         return
-    if getattr(fn_or_script, "is_lazy", False):
-        fn_or_script = fn_or_script.resolve()
-    name = name or _name(fn_or_script)
-    chosen = [plugins] if plugins and not isinstance(plugins, list) else plugins or None
+    task: Any = fn_or_script
+    if getattr(task, "is_lazy", False):
+        task = task.resolve()
+    name = name or _name(task)
+    chosen = [plugins] if isinstance(plugins, Plugin) else plugins
     with Experiment(title=name, executor=executor, log_level=log_level) as experiment:
-        experiment.add(fn_or_script, tail_logs=tail_logs, plugins=chosen, name=name)
+        experiment.add(task, tail_logs=tail_logs, plugins=chosen, name=name)
         if dryrun:
             experiment.dryrun()
             return

@@ -158,7 +158,7 @@ class Experiment(ConfigurableMixin):
         self._outcome = Outcome()
         self._block: contextlib.ExitStack | None = None
 
-    def to_config(self) -> Config:
+    def to_config(self) -> Config[Any]:
         """Give the configuration from which the experiment can be built again."""
         return Config(
             self.__class__,
@@ -423,7 +423,8 @@ class Experiment(ConfigurableMixin):
         """
         handles = [handle for job in self._jobs if job.launched for handle in job.handles]
         seen = dict(zip(handles, self._runner.statuses(handles), strict=True))
-        table, facts = [], {}
+        table: list[list[tuple[str, str]]] = []
+        facts: dict[str, dict[str, Any]] = {}
         for index, job in enumerate(self._jobs):
             notes = self._update(job, seen)
             facts[job.id] = {

@@ -207,7 +207,8 @@ class JobGroup(ConfigurableMixin):
     name: str = ""
 
     def __post_init__(self) -> None:
-        executors = [self.executors] if isinstance(self.executors, Executor) else list(self.executors)
+        given: Any = self.executors
+        executors: list[Executor] = [given] if isinstance(given, Executor) else list(given)
         if len(executors) not in (1, len(self.tasks)):
             raise ConfigError("executor", len(executors), f"give one for all {len(self.tasks)} tasks, or one for each")
         kinds = {type(executor) for executor in executors}

@@ -237,7 +237,8 @@ def _group(record: AppRecord) -> Any:
 
 def _reports(record: AppRecord) -> Mapping[str, JobReport] | KubeError:
     try:
-        return _known(record).reports()
+        reports: Mapping[str, JobReport] = _known(record).reports()
+        return reports
     except KubeError as error:
         return error
 

@@ -23,7 +23,7 @@ from nemo_run.config import get_nemorun_home
 from nemo_run.core.execution.base import Executor
 from nemo_run.core.execution.launcher import FaultTolerance, Torchrun
 from nemo_run.run import _store
-from nemo_run.run._command import TORCH_DEBUG_ENV, Nodes, fault_tolerant, rendezvous_id, torchrun
+from nemo_run.run._command import TORCH_DEBUG_ENV, Nodes, started
 from nemo_run.run._lines import LineReader
 from nemo_run.run._submission import Submission
 from nemo_run.run.backends.base import AppRecord, DryRun, Watcher
@@ -113,7 +113,7 @@ class LocalBackend:
             return
         directory = Path(record.facts["log_dir"])
         _store.write_text(directory / "cancelled", "")
-        pid = _process(directory).get("pid")
+        pid = int(_process(directory)["pid"])
         for kill in (signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError):
                 os.killpg(pid, kill)
@@ -124,17 +124,13 @@ class LocalBackend:
 
     def _status(self, record: AppRecord) -> AppStatus:
         directory = Path(record.facts["log_dir"])
-        if is_terminal(record.status.state):
-            return AppStatus(record.status.state, _ending(directory))
-        if self._alive(record.app_id, directory):
+        if not is_terminal(record.status.state) and self._alive(record.app_id, directory):
             return AppStatus(AppState.RUNNING)
-        if (directory / "cancelled").exists():
-            status = AppStatus(AppState.CANCELLED, "by nemo_run")
-        else:
-            status = AppStatus(
-                AppState.SUCCEEDED if _exit_code(directory) == 0 else AppState.FAILED, _ending(directory)
-            )
-        self._remember(record.app_id, status.state, directory, record.task)
+        status = _end(directory) or record.status
+        if not is_terminal(status.state):
+            status = AppStatus(AppState.FAILED, "ended without an exit code: killed")
+        if status.state != record.status.state:
+            self._remember(record.app_id, status.state, directory, record.task)
         return status
 
     def _alive(self, app_id: str, directory: Path) -> bool:
@@ -159,9 +155,7 @@ def command(submission: Submission) -> list[str]:
     launcher = executor.get_launcher()
     argv = submission.program.argv()
     if isinstance(launcher, Torchrun | FaultTolerance):
-        compose = fault_tolerant if isinstance(launcher, FaultTolerance) else torchrun
-        rdzv_id = rendezvous_id(launcher, executor.experiment_id or "")
-        argv = compose(launcher, _nodes(executor), submission.program, rdzv_id=rdzv_id)  # type: ignore[operator]
+        argv = started(launcher, _nodes(executor), submission.program, executor.experiment_id or "")
     if launcher.nsys_profile and (prefix := executor.get_launcher_prefix()):
         entrypoint, postfix = executor.get_nsys_entrypoint()
         argv = [entrypoint, *prefix, *argv, *([postfix] if postfix else [])]
@@ -242,10 +236,11 @@ def _exit_code(directory: Path) -> int | None:
         return None
 
 
-def _ending(directory: Path) -> str:
+def _end(directory: Path) -> AppStatus | None:
+    """Tell how the process ended, by what it left on disk; None if it left nothing."""
     if (directory / "cancelled").exists():
-        return "by nemo_run"
+        return AppStatus(AppState.CANCELLED, "by nemo_run")
     code = _exit_code(directory)
     if code is None:
-        return "ended without an exit code: killed"
-    return f"exit code {code}" if code else ""
+        return None
+    return AppStatus(AppState.FAILED, f"exit code {code}") if code else AppStatus(AppState.SUCCEEDED)

@@ -9,11 +9,13 @@ from typing import Any
 
 from nemo_run._kube.manifests.env import literal, literal_env, merge_env
 from nemo_run._kube.mounts import Json, merged_volumes
+from nemo_run._kube.names import LABEL_MAX, label_value
 from nemo_run.exceptions import ConfigError
 
 __all__ = [
     "PodShape",
     "json_merge",
+    "label_map",
     "literal",
     "literal_env",
     "merge_env",
@@ -169,6 +171,25 @@ def string_map(values: Mapping[str, Any], *, argument: str) -> dict[str, str]:
         ConfigError: a value that is no scalar.
     """
     return {key: _text(value, f"{argument}[{key!r}]") for key, value in values.items() if value is not None}
+
+
+def label_map(labels: Mapping[str, Any], *, argument: str) -> dict[str, str]:
+    """
+    Give labels with text values, as `string_map` does.
+
+    Raises:
+        ConfigError: a value that Kubernetes refuses as a label's.
+    """
+    texts = string_map(labels, argument=argument)
+    for key, text in texts.items():
+        if (allowed := label_value(text)) != text:
+            raise ConfigError(
+                f"{argument}[{key!r}]",
+                text,
+                f"a label's value has at most {LABEL_MAX} letters, digits, '-', '_' and '.', and begins and ends with"
+                f" a letter or digit; write {allowed!r}, or make it an annotation",
+            )
+    return texts
 
 
 def _text(value: Any, argument: str) -> str:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nemo_run._kube.layout import WorkdirLayout
-from nemo_run.core.execution._ray import passed_through, raycluster
+from nemo_run.core.execution._ray import raycluster
+from nemo_run.core.execution._raypods import passed_through
 from nemo_run.core.execution._workdir import JOB_SUBPATH, warn_replaced
 from nemo_run.core.execution.base import Executor, current_user
 

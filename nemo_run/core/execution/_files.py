@@ -1,0 +1,110 @@
+"""What of a job goes to the volume, and what of it comes back."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import shutil
+import tarfile
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
+
+from nemo_run._kube.tree import SourceFile, directory_files
+from nemo_run._kube.unpack import unpack
+from nemo_run.core.packaging.base import Packager
+from nemo_run.exceptions import ConfigError, NoRepository
+
+logger = logging.getLogger(__name__)
+
+_STAYS_HERE = ("log*.out", "configs/*_executor.yaml", ".nemo_run*")
+"""Logs are written on both sides; a saved executor may hold env values."""
+
+
+def job_files(job_dir: Path, *, experiment_dir: Path | None = None, local: Path | None = None) -> list[SourceFile]:
+    """
+    List what a job sends: its directory, the experiment's ``__main__.py``, the contents of *local*.
+
+    Where two have one path, the job's own file wins.
+
+    Raises:
+        ConfigError: *local* is no directory.
+    """
+    found = {source.path_in_archive: source for source in _of_user(local)} if local else {}
+    main = experiment_dir / "__main__.py" if experiment_dir else None
+    if main and main.is_file():
+        found[PurePosixPath(main.name)] = SourceFile(PurePosixPath(main.name), main)
+    if job_dir.is_dir():
+        for source in directory_files(job_dir):
+            if not _stays(source.path_in_archive):
+                found[source.path_in_archive] = source
+    return list(found.values())
+
+
+def _of_user(local: Path) -> list[SourceFile]:
+    if not local.is_dir():
+        raise ConfigError("workdir_local_path", str(local), "there is no such directory on this machine")
+    files = directory_files(local)
+    kept = [each for each in files if ".git" not in each.path_in_archive.parts and not _stays(each.path_in_archive)]
+    if len(kept) < len(files):
+        logger.info("%s: %d entries stay here (.git, logs)", local, len(files) - len(kept))
+    return kept
+
+
+def _stays(path: PurePosixPath) -> bool:
+    return any(len(path.parts) == pattern.count("/") + 1 and fnmatch(str(path), pattern) for pattern in _STAYS_HERE)
+
+
+def pack_code(packager: Packager, job_dir: Path, name: str) -> None:
+    """
+    Put what *packager* gives into ``<job_dir>/code``, in place of what an earlier call put there.
+
+    Raises:
+        PackagingError: the packager failed; finding no git repository at all is but a warning.
+    """
+    job_dir.mkdir(parents=True, exist_ok=True)
+    code = job_dir / "code"
+    if code.is_dir():
+        shutil.rmtree(code)
+    archive = job_dir / f"{name}.tar.gz"
+    # An older NeMo-Run's packager gives back what is there already.
+    archive.unlink(missing_ok=True)
+    try:
+        made = packager.package(Path.cwd(), str(job_dir), name)
+    except NoRepository as error:
+        logger.warning("%s; the image's own code runs, as in NeMo-Run 0.12 and before", error)
+        return
+    if made and Path(made).is_file():
+        _unpack(Path(made), code)
+        Path(made).unlink()
+
+
+def _unpack(archive: Path, directory: Path) -> None:
+    opened = gzip.open if archive.suffix in (".gz", ".tgz") else open
+    with opened(archive, "rb") as content:
+        directory.mkdir()
+        unpack(content, directory, source=PurePosixPath("/"))  # type: ignore[arg-type]
+
+
+def unchanged(sources: Sequence[SourceFile], dest: Path) -> Callable[[PurePosixPath, tarfile.TarInfo], bool]:
+    """
+    Give what tells of a remote file whether it may stay there.
+
+    It may if it is as we sent it, or as it is below *dest*, by size and time; logs may always.
+    """
+    sent = {source.path_in_archive: source.local for source in sources}
+
+    def skip(path: PurePosixPath, member: tarfile.TarInfo) -> bool:
+        if _stays(path):
+            return True
+        return member.isfile() and any(_same(local, member) for local in (sent.get(path), dest / path) if local)
+
+    return skip
+
+
+def _same(local: Path, member: tarfile.TarInfo) -> bool:
+    try:
+        facts = local.stat()
+    except OSError:
+        return False
+    return facts.st_size == member.size and int(facts.st_mtime) == int(member.mtime)

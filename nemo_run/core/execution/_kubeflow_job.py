@@ -1,0 +1,201 @@
+"""From a KubeflowExecutor's fields to what is sent: layout, environment, launch script, manifest. All of it pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from nemo_run._kube.layout import WorkdirLayout, merged_mounts, merged_volumes
+from nemo_run._kube.manifests.pods import literal, merge_named, prune, resources, string_map
+from nemo_run._kube.names import label_value
+from nemo_run.core.execution import _env, _passthrough, _trainjob
+from nemo_run.core.execution._script import ARGUMENT_MAX, Workdir, launch_script
+from nemo_run.core.execution._workdir import JOB_SUBPATH
+from nemo_run.core.execution.base import current_user
+from nemo_run.exceptions import ConfigError
+
+if TYPE_CHECKING:
+    from nemo_run.core.execution._passthrough import Dialect, Json, Origin, Placed
+    from nemo_run.core.execution.kubeflow import KubeflowExecutor
+
+
+@dataclass(frozen=True)
+class Built:
+    """A manifest, where its pass-through fields came from, and what the user should be told about them."""
+
+    manifest: Json
+    origins: dict[str, Origin]
+    """By the path that the API server would name."""
+    notes: tuple[str, ...]
+
+
+def layout(executor: KubeflowExecutor, local_dir: str | None = None) -> WorkdirLayout | None:
+    """Work out where on which volume the job's code lies; None without a workdir."""
+    local = local_dir or executor.workdir_local_path
+    return WorkdirLayout.resolve(
+        volumes=executor.volumes,
+        volume_mounts=executor.volume_mounts,
+        workdir_volume_mount=executor.workdir_volume_mount,
+        code_subpath=executor.code_subpath,
+        default_subpath=JOB_SUBPATH,
+        values={
+            "user": current_user(),
+            "experiment_id": executor.experiment_id,
+            "job_name": executor.job_name or None,
+            "workdir": Path(local).absolute().name if local else None,
+        },
+        workdir_pvc=executor.workdir_pvc,
+        workdir_pvc_path=executor.workdir_pvc_path,
+    )
+
+
+def environment(executor: KubeflowExecutor) -> _env.Environment:
+    """Merge the executor's variables, the task's, ``env_list``, and what ``container_kwargs`` has of the latter."""
+    layers = [("env_vars", executor.env_vars), ("Script.env", executor._task_env)]
+    listed = [*executor.env_list, *(executor.container_kwargs.get("env") or ())]
+    return _env.environment(layers, listed, reserved=_env.RESERVED if "torch" in executor.runtime_ref else ())
+
+
+def script(executor: KubeflowExecutor, command: Sequence[str], *, max_retries: int, sent: frozenset[str]) -> str:
+    """Give the text of ``launch.sh``; *sent* is what lies below the code directory."""
+    place = layout(executor)
+    workdir = None
+    if place:
+        mounts = place.mounts(executor.volume_mounts)
+        workdir = Workdir(
+            code_dir=place.code_dir,
+            mount_paths=[PurePosixPath(mount["mountPath"]) for mount in mounts],
+            sent=sent,
+            local=_local_names(executor.workdir_local_path),
+        )
+    exports = environment(executor).exports
+    return launch_script(command, exports=exports, max_retries=max_retries, workdir=workdir)
+
+
+def built(executor: KubeflowExecutor, name: str, command: Sequence[str], dialect: Dialect) -> Built:
+    """
+    Give the TrainJob *name* that runs *command* on each node.
+
+    Raises:
+        ConfigError: a field is wrong, or contradicts another.
+    """
+    extra = _passthrough.placed(
+        dialect,
+        {
+            "spec_kwargs": executor.spec_kwargs,
+            "container_kwargs": executor.container_kwargs,
+            "pod_spec_overrides": executor.pod_spec_overrides,
+        },
+    )
+    origins = {_trainjob.path_of(origin, dialect): origin for origin in extra.origins}
+    place = layout(executor)
+    env = environment(executor)
+    extra.trainer.pop("env", None)
+    mounts = [*executor.volume_mounts, *_taken_mounts(extra, executor.container_name)]
+    volumes = merge_named(merged_volumes(executor.volumes), extra.pod.pop("volumes", None) or ())
+    job = _trainjob.TrainJob(
+        name=name,
+        namespace=executor.namespace,
+        labels={**_labels(executor.labels, "labels"), **own_labels(executor)},
+        annotations=string_map(executor.annotations, argument="annotations"),
+        runtime=executor.runtime_ref,
+        trainer={
+            "numNodes": executor.nnodes(),
+            "numProcPerNode": executor.nproc_per_node(),
+            "image": executor.image,
+            "command": _command(executor, place, env, command),
+            "env": env.container,
+            "resourcesPerNode": _resources(executor),
+        },
+        pod={
+            "volumes": place.volumes(volumes) if place else merged_volumes(volumes),
+            "imagePullSecrets": [{"name": secret} for secret in executor.image_pull_secrets],
+            "tolerations": executor.tolerations,
+            "affinity": executor.affinity,
+        },
+        mounts=place.mounts(mounts) if place else merged_mounts(mounts),
+        pod_labels=_labels(executor.pod_labels, "pod_labels"),
+        pod_annotations=string_map(executor.pod_annotations, argument="pod_annotations"),
+        container=executor.container_name,
+        placed=extra,
+    )
+    return Built(_trainjob.manifest(job, dialect), origins, tuple(extra.notes))
+
+
+def own_labels(executor: KubeflowExecutor) -> dict[str, str]:
+    """Give the labels that find this executor's jobs again."""
+    return prune(
+        {
+            _trainjob.EXPERIMENT_LABEL: executor.experiment_id and label_value(executor.experiment_id),
+            _trainjob.JOB_LABEL: executor.job_name and label_value(executor.job_name),
+            _trainjob.USER_LABEL: label_value(current_user()),
+        }
+    )
+
+
+def _labels(labels: dict[str, Any], argument: str) -> dict[str, str]:
+    texts = string_map(labels, argument=argument)
+    for key, value in texts.items():
+        if label_value(value) != value:
+            raise ConfigError(
+                f"{argument}[{key!r}]",
+                value,
+                "a label's value has at most 63 letters, digits, '-', '_', '.', with a letter or digit at both ends;"
+                f" write for example {label_value(value)!r}, or use annotations",
+            )
+    return texts
+
+
+def _command(
+    executor: KubeflowExecutor, place: WorkdirLayout | None, env: _env.Environment, command: Sequence[str]
+) -> list[str]:
+    """Give the container's command: what runs the synced launch script, else one that carries it along."""
+    if place and len(command) == 2 and command[1] == str(place.launch_script):
+        return [literal(part) for part in command]
+    text = launch_script(command, exports=env.exports, max_retries=executor.retries)
+    size = len(text.encode("utf-8", "surrogateescape"))
+    if size > ARGUMENT_MAX:
+        raise ConfigError(
+            "command",
+            f"{' '.join(command)[:40]}…",
+            f"without a workdir it travels inside the manifest, where {size} bytes are too many (Linux takes"
+            f" {ARGUMENT_MAX}); set workdir_volume_mount, so that it is copied to the volume",
+        )
+    return ["/bin/bash", "-c", literal(text), "launch.sh"]
+
+
+def _resources(executor: KubeflowExecutor) -> Json:
+    return resources(
+        cpu_requests=executor.cpu_requests,
+        memory_requests=executor.memory_requests,
+        cpu_limits=executor.cpu_limits,
+        memory_limits=executor.memory_limits,
+        gpus=executor.gpus_per_node,
+        gpu_resource=executor.gpu_resource,
+        extra_requests=executor.extra_resource_requests,
+        extra_limits=executor.extra_resource_limits,
+    )
+
+
+def _taken_mounts(extra: Placed, container: str) -> list[Json]:
+    """Take the training container's mounts out of *extra*, so that they are merged and checked like all others."""
+    mounts = extra.container.pop("volumeMounts", None) or []
+    for entry in extra.pod.get("containers") or ():
+        if entry.get("name") == container:
+            mounts = [*mounts, *(entry.get("volumeMounts") or ())]
+    if extra.pod.get("containers"):
+        extra.pod["containers"] = [
+            {key: value for key, value in entry.items() if key != "volumeMounts" or entry.get("name") != container}
+            for entry in extra.pod["containers"]
+        ]
+    return list(mounts)
+
+
+def _local_names(local: str | None) -> list[str]:
+    """Give what the user may call the local directory in arguments."""
+    if not local:
+        return []
+    names = {local.rstrip("/"), str(Path(local).absolute())}
+    return sorted(name for name in names if name not in ("", ".", "/"))

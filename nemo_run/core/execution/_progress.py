@@ -1,0 +1,92 @@
+"""Why a TrainJob does not start, or what it failed of: what its pods and the events say."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from nemo_run._kube.resources import EVENT, POD
+from nemo_run._kube.startup import startup, trouble
+from nemo_run.exceptions import KubeError
+
+if TYPE_CHECKING:
+    from nemo_run._kube.api import KubeApi
+    from nemo_run.core.execution.kubeflow import JobReport
+
+logger = logging.getLogger(__name__)
+
+_told: set[str] = set()
+
+
+def explained(api: KubeApi, report: JobReport) -> JobReport:
+    """Add to *report* why the job does not run, where anybody says."""
+    if report.state.value == "Failed":
+        why = why_failed(api, report.namespace, report.name)
+    elif report.state.value in ("Created", "Pending") and not report.message:
+        why = why_waiting(api, report.namespace, report.name)
+    else:
+        return report
+    return replace(report, message="; ".join(part for part in (report.message, why) if part))
+
+
+def why_waiting(api: KubeApi, namespace: str, name: str) -> str:
+    """Say what the job's pods wait for, or what the newest warning about it is; nothing where nobody says."""
+    pods = [startup(pod) for pod in _pods(api, namespace, name)]
+    reasons = sorted({pod.text for pod in pods if not pod.ready and pod.text not in ("Pending", "Running")})
+    if reasons:
+        return "; ".join(reasons)
+    return trouble(_events(api, namespace, name))
+
+
+def why_failed(api: KubeApi, namespace: str, name: str) -> str:
+    """Say which container of which pod ended how; nothing where no pod is left."""
+    return "; ".join(failures(_pods(api, namespace, name)))
+
+
+def failures(pods: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Give one line for each container that ended badly: pod, container, reason, exit code."""
+    lines = []
+    for pod in pods:
+        status = pod.get("status") or {}
+        for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+            ended = _ended(container)
+            if ended:
+                reason = ended.get("reason") or "Error"
+                line = f"pod {pod['metadata']['name']}, container {container['name']}: {reason}"
+                lines.append(f"{line}, exit code {ended.get('exitCode')}")
+    return lines
+
+
+def _ended(container: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Give how the container ended badly, this time or the last; an exit code 0 can still be an OOM kill."""
+    for state in (container.get("state"), container.get("lastState")):
+        ended: Mapping[str, Any] | None = (state or {}).get("terminated")
+        if ended and (ended.get("exitCode") or ended.get("reason") == "OOMKilled"):
+            return ended
+    return None
+
+
+def _pods(api: KubeApi, namespace: str, name: str) -> list[dict[str, Any]]:
+    try:
+        return api.list(POD, namespace, labels=f"jobset.sigs.k8s.io/jobset-name={name}")
+    except KubeError as error:
+        _tell_once("pods", namespace, error)
+        return []
+
+
+def _events(api: KubeApi, namespace: str, name: str) -> list[dict[str, Any]]:
+    """List the events of the TrainJob and of its JobSet, which has the same name."""
+    try:
+        events = api.list(EVENT, namespace, fields=f"involvedObject.name={name}")
+    except KubeError as error:
+        _tell_once("events", namespace, error)
+        return []
+    return [event for event in events if (event.get("involvedObject") or {}).get("kind") in ("TrainJob", "JobSet")]
+
+
+def _tell_once(what: str, namespace: str, error: KubeError) -> None:
+    if f"{what} {namespace}" not in _told:
+        _told.add(f"{what} {namespace}")
+        logger.info("cannot read the %s of namespace %s, so reasons are not shown: %s", what, namespace, error)

@@ -1,0 +1,48 @@
+"""What an executor remembers between its verbs; none of it is a setting, and none of it is saved."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nemo_run._kube.api import KubeApi
+    from nemo_run._kube.exec import PodRef
+    from nemo_run.core.execution._passthrough import Dialect
+
+
+@dataclass
+class Mover:
+    """A copy pod that runs, and what ends it."""
+
+    api: KubeApi
+    pod: PodRef
+    stack: ExitStack
+
+
+@dataclass
+class Session:
+    """An executor's memory."""
+
+    token: str = field(default_factory=lambda: secrets.token_hex(3))
+    """The random part of the next job's name."""
+    dialect: Dialect | None = None
+    """What the server speaks, once it was asked."""
+    packed: bool = False
+    """Whether ``<job_dir>/code`` is what the packager gives now."""
+    launched: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    """Namespace and name of each TrainJob launched, by the name that the caller gave; shared with clones."""
+    movers: dict[str, Mover] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+    """Warnings given."""
+    on_progress: Callable[[int, int], None] | None = None
+    """Told the bytes copied and all bytes."""
+    on_state: Callable[[str], None] | None = None
+    """Told what a copy pod waits for."""
+
+    def next_token(self) -> None:
+        """Draw another random part, since the last one is used up."""
+        self.token = secrets.token_hex(3)

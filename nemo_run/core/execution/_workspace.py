@@ -1,0 +1,160 @@
+"""The workdir's volume, reached through a copy pod: a job's files there, results back."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from nemo_run._kube.layout import WorkdirLayout
+from nemo_run._kube.manifests.mover import mover_pod
+from nemo_run._kube.manifests.pods import PodShape
+from nemo_run._kube.mover import check_rights, check_writable, data_mover, sweep
+from nemo_run._kube.transfer import directory_files, fetch_tree, send_tree
+from nemo_run._kube.tree import SourceFile
+from nemo_run.core.execution import _files, _passthrough
+from nemo_run.core.execution._kubeflow_job import own_labels
+from nemo_run.core.execution._session import Mover
+from nemo_run.core.execution._trainjob import USER_LABEL
+from nemo_run.exceptions import ConfigError, TransferError
+
+if TYPE_CHECKING:
+    from nemo_run._kube.api import KubeApi
+    from nemo_run.core.execution._passthrough import Json
+    from nemo_run.core.execution.kubeflow import KubeflowExecutor
+
+logger = logging.getLogger(__name__)
+
+ROLE_LABEL = "nemo-run/role"
+_ROLE = "data-mover"
+
+
+def sources(executor: KubeflowExecutor, directory: Path) -> list[SourceFile]:
+    """List what is sent for *directory*: of the job's own, what a job sends; of any other, all."""
+    if not executor.job_dir or directory != Path(executor.job_dir):
+        return directory_files(directory)
+    return _files.job_files(
+        directory,
+        experiment_dir=Path(executor.experiment_dir) if executor.experiment_dir else None,
+        local=Path(executor.workdir_local_path) if executor.workdir_local_path else None,
+    )
+
+
+def prepare(executor: KubeflowExecutor, api: KubeApi) -> None:
+    """
+    Make sure that files can be copied, and remove copy pods that earlier runs left over.
+
+    Raises:
+        NotAuthorized: a right is missing.
+    """
+    check_rights(api, executor.namespace)
+    mine = own_labels(executor)[USER_LABEL]
+    for name in sweep(api, executor.namespace, {ROLE_LABEL: _ROLE, USER_LABEL: mine}):
+        logger.info("removed the leftover copy pod %s", name)
+
+
+def start(executor: KubeflowExecutor, api: KubeApi, layout: WorkdirLayout, name: str, timeout: float) -> Mover:
+    """
+    Run a copy pod that has the workdir mounted as the workload has it.
+
+    Raises:
+        KubeError, TransferError, WaitTimeout: it is not allowed, or does not become ready; it is removed again.
+    """
+    with ExitStack() as stack:
+        pod = stack.enter_context(
+            data_mover(
+                api,
+                _pod(executor, layout, name, restricted=False),
+                restricted=_pod(executor, layout, name, restricted=True),
+                timeout=timeout,
+                on_state=executor._session.on_state,
+            )
+        )
+        return Mover(api, pod, stack.pop_all())
+
+
+def _pod(executor: KubeflowExecutor, layout: WorkdirLayout, name: str, *, restricted: bool) -> Json:
+    shape = PodShape(
+        tolerations=executor.tolerations,
+        affinity=executor.affinity,
+        image_pull_secrets=executor.image_pull_secrets,
+    )
+    given = {"spec_kwargs": executor.spec_kwargs, "pod_spec_overrides": executor.pod_spec_overrides}
+    return mover_pod(
+        name,
+        namespace=executor.namespace,
+        image=executor.data_mover_image,
+        layout=layout,
+        labels={ROLE_LABEL: _ROLE, **own_labels(executor)},
+        shape=shape.updated(_passthrough.placed("2.2", given).pod),
+        overrides=executor.data_mover,
+        timeout=executor.data_mover_timeout,
+        restricted=restricted,
+    )
+
+
+def send(executor: KubeflowExecutor, mover: Mover, local: Path, remote: PurePosixPath) -> None:
+    """
+    Copy what is to be sent for *local* to below *remote*.
+
+    Raises:
+        TransferError: the place cannot be written to, or the copy failed.
+    """
+    check_writable(mover.api, mover.pod, remote)
+    files = sources(executor, local)
+    with _spool(executor) as spool:
+        sent = send_tree(
+            mover.api, mover.pod, files, remote, spool_dir=Path(spool), progress=executor._session.on_progress
+        )
+    logger.info("copied %d files, %d bytes, to %s", sent.files, sent.bytes, remote)
+
+
+def fetch(executor: KubeflowExecutor, mover: Mover, remote: PurePosixPath, local: Path) -> None:
+    """
+    Copy what lies below *remote* to *local*; of the job's own files, those that changed, and no logs.
+
+    Raises:
+        TransferError: there is no such directory, or the copy failed.
+    """
+    layout = executor.workdir()
+    own = layout is not None and remote == layout.code_dir
+    skip = _files.unchanged(sources(executor, Path(executor.job_dir)) if executor.job_dir else [], local)
+    with _spool(executor) as spool:
+        got = fetch_tree(mover.api, mover.pod, remote, local, spool_dir=Path(spool), skip=skip if own else None)
+    logger.info("copied %d files, %d bytes, from %s to %s", got.files, got.bytes, remote, local)
+
+
+def _spool(executor: KubeflowExecutor) -> tempfile.TemporaryDirectory[str]:
+    """Give a directory for archives: in the job's, since a machine's /tmp may be small."""
+    if executor.job_dir:
+        Path(executor.job_dir).mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryDirectory(prefix=".nemo_run-spool-", dir=executor.job_dir or None)
+
+
+def remote_path(layout: WorkdirLayout, path: str) -> PurePosixPath:
+    """
+    Give *path* if it lies on the workdir's volume.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    mount = PurePosixPath(layout.mount["mountPath"])
+    remote = PurePosixPath(path)
+    if not remote.is_relative_to(mount) or ".." in remote.parts:
+        raise ConfigError("remote_path", path, f"the workdir's volume is mounted at {mount}; give a path below it")
+    return remote
+
+
+def results_dir(executor: KubeflowExecutor, dest_dir: str | None) -> Path:
+    """
+    Give where results go.
+
+    Raises:
+        TransferError: nobody says.
+    """
+    directory = dest_dir or executor.job_dir
+    if not directory:
+        raise TransferError("cannot tell where to copy the results to: give dest_dir")
+    return Path(directory)

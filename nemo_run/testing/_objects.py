@@ -122,6 +122,8 @@ class Objects:
             pass
         except StreamCut:
             cut(request)
+        except ConnectionError:
+            pass  # the client has gone, as clients of watches do
         finally:
             events.close()
         return stream.response

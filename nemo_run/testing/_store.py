@@ -16,7 +16,16 @@ from typing import Any
 
 from nemo_run._kube.resources import EVENT, POD, Resource
 from nemo_run.testing._changes import Changes, Event, Subscription, selecting
-from nemo_run.testing._errors import ApiError, already_exists, bad_request, modified, not_found, precondition
+from nemo_run.testing._errors import (
+    ApiError,
+    FieldError,
+    already_exists,
+    bad_request,
+    invalid,
+    modified,
+    not_found,
+    precondition,
+)
 from nemo_run.testing._kinds import COUNTED, NAMESPACE, WITH_STATUS
 from nemo_run.testing._selectors import field_test, label_test
 
@@ -97,6 +106,9 @@ class Store:
             meta.pop(key, None)
         if not meta.get("name") and meta.get("generateName"):
             meta["name"] = meta["generateName"][:58] + _random_suffix()
+        if not meta.get("name"):
+            why = "Required value: name or generateName is required"
+            raise invalid(kind, "", [FieldError("metadata.name", why, "FieldValueRequired")])
         meta["uid"] = str(uuid.uuid4())
         meta["creationTimestamp"] = now()
         if kind.plural in COUNTED:
@@ -402,7 +414,11 @@ def _random_suffix() -> str:
 
 
 def _wanted(obj: Json) -> Json:
-    return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
+    """Give the part of an object whose changes are counted: all that its user asks for, but not where it runs."""
+    wanted = {key: value for key, value in obj.items() if key not in ("metadata", "status")}
+    if isinstance(wanted.get("spec"), dict):
+        wanted["spec"] = {key: value for key, value in wanted["spec"].items() if key != "nodeName"}
+    return wanted
 
 
 def _grace(pod: Json, asked: int | None) -> int:

@@ -17,9 +17,12 @@ from typing import Any, ClassVar, TypeVar
 
 from nemo_run._kube.resources import CLAIM, CLUSTER_TRAINING_RUNTIME, CONFIG_MAP
 from nemo_run.testing import _homes, _seeds
+from nemo_run.testing._admission import TrainJobAdmission
+from nemo_run.testing._checks import Validation
 from nemo_run.testing._claims import Claims
 from nemo_run.testing._faults import Fault, Faults
 from nemo_run.testing._kinds import NAMESPACE, served
+from nemo_run.testing._schemas import schemas
 from nemo_run.testing._server import Request, Server
 from nemo_run.testing._store import Store
 
@@ -75,6 +78,7 @@ class LocalKube:
         self._isolation = isolation
         self._given_home = home
         self._faults = Faults()
+        self._schemas = schemas(trainer, kuberay)
 
     def __enter__(self) -> LocalKube:
         self.start()
@@ -163,8 +167,9 @@ class LocalKube:
 
     async def _open(self) -> None:
         kinds = served(trainer=True, kuberay=self._kuberay is not None)
-        self._store = Store()
-        self._server = Server(self._store, kinds, token=self._token, faults=self._faults)
+        self._store = Store([Validation(self._schemas)])
+        self._store.checks.append(TrainJobAdmission(self._store, self._trainer))
+        self._server = Server(self._store, kinds, token=self._token, faults=self._faults, schemas=self._schemas)
         for name in (*_seeds.NAMESPACES, *sorted(self._claims.namespaces())):
             self._make_namespace(self._store, name)
         _ensure(self._store, CLUSTER_TRAINING_RUNTIME, "", _seeds.torch_runtime(self._trainer))

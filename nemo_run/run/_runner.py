@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nemo_run.exceptions import ExperimentError
@@ -18,13 +19,18 @@ from nemo_run.run.job import AppStatus
 logger = logging.getLogger("nemo_run")
 
 
-@dataclass(frozen=True)
+_PROGRESS_EVERY = 2.0
+"""Seconds between two lines that tell how far a copy has come."""
+
+
+@dataclass
 class _Watch:
-    """Shows a job's states, and its output if asked to."""
+    """Shows what happens to a job, and its output if asked to."""
 
     console: Console
     task: str
-    output: bool
+    output: bool = False
+    _told: float = field(default_factory=time.monotonic)
 
     def line(self, source: str, text: str) -> None:
         if self.output:
@@ -32,6 +38,11 @@ class _Watch:
 
     def state(self, text: str) -> None:
         self.console.log(f"{self.task}: {text}")
+
+    def progress(self, done: int, total: int) -> None:
+        if done < total and time.monotonic() - self._told >= _PROGRESS_EVERY:
+            self._told = time.monotonic()
+            self.state(f"copied {done / 1e6:.1f} of {total / 1e6:.1f} MB")
 
 
 class AppRunner:
@@ -42,7 +53,8 @@ class AppRunner:
 
     def submit(self, submission: Submission) -> str:
         """Launch it and give its handle."""
-        handle = backend_for(submission.executor).submit(submission).handle
+        watch = _Watch(self.console, submission.name)
+        handle = backend_for(submission.executor).submit(submission, watch).handle
         logger.debug("launched %s", handle)
         return handle
 

@@ -55,6 +55,9 @@ class Watcher(Protocol):
     def state(self, text: str) -> None:
         """Take a change of state, with its reason."""
 
+    def progress(self, done: int, total: int) -> None:
+        """Take how many of all bytes have been copied."""
+
 
 class Backend(Protocol):
     """Launches submissions and answers for what it launched; keeps its own records."""
@@ -63,8 +66,8 @@ class Backend(Protocol):
     outlives_us: ClassVar[bool]
     """Its jobs go on when this process ends."""
 
-    def submit(self, submission: Submission) -> AppRecord:
-        """Launch it, and remember it before returning."""
+    def submit(self, submission: Submission, watcher: Watcher) -> AppRecord:
+        """Launch it, and remember it before returning; tell *watcher* what that waits for."""
 
     def dryrun(self, submission: Submission) -> DryRun:
         """Give what would be launched, without asking anybody."""

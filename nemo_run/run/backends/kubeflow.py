@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
+from nemo_run._kube.api import connect
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
 from nemo_run.config import get_nemorun_home
 from nemo_run.core.execution.kubeflow import KubeflowExecutor, KubeflowJobState
 from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer
-from nemo_run.exceptions import ExperimentError, KubeError, NotAuthorized
+from nemo_run.exceptions import ExperimentError, KubeError, NemoRunError
 from nemo_run.run import _store
 from nemo_run.run._lines import LineReader
 from nemo_run.run._submission import Submission
@@ -30,6 +33,7 @@ ALL_RANKS = "log-allranks_0.out"
 """Where every line of every rank goes, in the job's directory."""
 
 _LOOK_EVERY = 2.0
+_ALL_LINES = 10_000_000
 
 _STATES = {
     KubeflowJobState.CREATED: AppState.SUBMITTED,
@@ -51,10 +55,12 @@ class KubeflowBackend:
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
+        self._told: dict[str, str] = {}
 
-    def submit(self, submission: Submission) -> AppRecord:
+    def submit(self, submission: Submission, watcher: Watcher) -> AppRecord:
         """Copy what the job needs, create the TrainJob, and write its record at once."""
         executor = _executor(submission)
+        executor._session.on_state, executor._session.on_progress = watcher.state, watcher.progress
         command = _prepare(submission, executor)
         executor.package(executor.packager, job_name=executor.job_name)
         job_name, state = executor.launch(name=executor.job_name, cmd=executor.start_command(command))
@@ -114,30 +120,30 @@ class KubeflowBackend:
 
     def statuses(self, records: Sequence[AppRecord]) -> list[AppStatus]:
         """Ask about each cluster's and experiment's unfinished jobs in one request."""
-        asked: dict[Any, Mapping[str, JobReport] | KubeError | None] = {}
         unfinished = [record for record in records if not is_terminal(record.status.state) and record.executor]
-        for record in unfinished:
-            group = _group(record)
-            if group not in asked and sum(_group(other) == group for other in unfinished) > 1:
-                asked[group] = _reports(record)
-        return [self._status(record, asked.get(_group(record))) for record in records]
+        sizes = Counter(_group(record) for record in unfinished)
+        first = {_group(record): record for record in reversed(unfinished)}
+        answers = {group: _reports(first[group]) for group, size in sizes.items() if size > 1}
+        return [self._status(record, answers.get(_group(record), {})) for record in records]
 
-    def _status(self, record: AppRecord, reports: Mapping[str, JobReport] | KubeError | None = None) -> AppStatus:
+    def _status(self, record: AppRecord, reports: Mapping[str, JobReport] | NemoRunError | None = None) -> AppStatus:
+        """Ask how the job stands; *reports* are answers that are there already, or why there are none."""
         if is_terminal(record.status.state):
             return record.status
         try:
-            if isinstance(reports, KubeError):
-                raise reports
-            report = (reports or {}).get(record.job_name) or _known(record).report(
-                record.job_name, uid=record.facts.get("uid")
-            )
+            status = _asked(record, reports or {})
         except (KubeError, ExperimentError) as error:
-            logger.warning("%s: its state is not known now: %s", record.job_name, error)
+            self._tell_once(record, f"its state is not known now: {error}")
             return replace(record.status, stale=True)
-        status = _GONE if report is None else _status_of(report)
+        self._told.pop(record.app_id, None)
         if status != record.status:
             self._remember(record, status)
         return status
+
+    def _tell_once(self, record: AppRecord, text: str) -> None:
+        if self._told.get(record.app_id) != text:
+            self._told[record.app_id] = text
+            logger.warning("%s: %s", record.job_name, text)
 
     def _remember(self, record: AppRecord, status: AppStatus) -> None:
         _records().merge(record.app_id, {"state": status.state.name, "reason": status.msg})
@@ -147,12 +153,12 @@ class KubeflowBackend:
         executor = _known(record)
         path = Path(record.job_dir, ALL_RANKS)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "a", encoding="utf-8", newline="\n") as file:
+        with open(path, "a", encoding="utf-8", errors="replace", newline="\n") as file:
             sink = _Sink(file, watcher, record.task, executor)
             try:
                 executor.follow_logs(record.job_name, write=sink.write, on_state=watcher.state)
-            except NotAuthorized as error:
-                watcher.state(f"its output cannot be read here: {error}")
+            except KubeError as error:
+                watcher.state(f"its output cannot be read any more: {error}")
         return self._ended(record, watcher)
 
     def _ended(self, record: AppRecord, watcher: Watcher) -> AppStatus:
@@ -174,7 +180,7 @@ class KubeflowBackend:
             with LineReader(path) as reader:
                 yield from reader.rest()
         else:
-            for line in _known(record).fetch_logs(record.job_name, stream=False):
+            for line in _known(record).fetch_logs(record.job_name, stream=False, lines=_ALL_LINES):
                 yield line.rstrip("\n")
 
     def cancel(self, record: AppRecord) -> None:
@@ -182,7 +188,7 @@ class KubeflowBackend:
         if is_terminal(record.status.state):
             logger.info("%s has ended already: %s", record.job_name, record.status)
             return
-        _known(record).cancel(record.job_name)
+        _bound(record).cancel(record.job_name)
         self._remember(record, AppStatus(AppState.CANCELLED, "by nemo_run"))
 
 
@@ -192,6 +198,7 @@ class _Sink:
     def __init__(self, file: TextIO, watcher: Watcher, task: str, executor: KubeflowExecutor) -> None:
         from nemo_run._kube.demux import RankFilter
 
+        self._lock = threading.Lock()
         self._file = file
         self._watcher = watcher
         self._task = task
@@ -199,10 +206,11 @@ class _Sink:
         self._filter = RankFilter(executor.nnodes(), executor.nproc_per_node())
 
     def write(self, line: LogLine) -> None:
-        self._file.write(f"[pod/{line.pod}/{self._container}] {line.text}\n")
-        self._file.flush()
-        if self._filter.shows(line):
-            self._watcher.line(f"{self._task}/{line.node_index or 0}", line.text)
+        with self._lock:
+            self._file.write(f"[pod/{line.pod}/{self._container}] {line.text}\n")
+            self._file.flush()
+            if self._filter.shows(line):
+                self._watcher.line(f"{self._task}/{line.node_index or 0}", line.text)
 
 
 def _executor(submission: Submission) -> KubeflowExecutor:
@@ -229,18 +237,54 @@ def _known(record: AppRecord) -> KubeflowExecutor:
 
 
 def _group(record: AppRecord) -> Any:
+    """Tell which jobs one request can answer for."""
     executor = record.executor
     if not isinstance(executor, KubeflowExecutor):
         return record.app_id
     return executor.kubeconfig, executor.context, executor.namespace, executor.experiment_id
 
 
-def _reports(record: AppRecord) -> Mapping[str, JobReport] | KubeError:
+def _reports(record: AppRecord) -> Mapping[str, JobReport] | NemoRunError:
     try:
-        reports: Mapping[str, JobReport] = _known(record).reports()
-        return reports
-    except KubeError as error:
+        return _bound(record).reports()
+    except (KubeError, ExperimentError) as error:
         return error
+
+
+def _asked(record: AppRecord, reports: Mapping[str, JobReport] | NemoRunError) -> AppStatus:
+    """
+    Ask the cluster that the job was launched on about this very job.
+
+    Raises:
+        ExperimentError: it is another cluster, or another job of that name.
+    """
+    if isinstance(reports, NemoRunError):
+        raise reports
+    report = reports.get(record.job_name)
+    # A list tells no reasons, and what it lacks may have come after it.
+    if report is None or report.state is KubeflowJobState.FAILED:
+        report = _bound(record).report(record.job_name)
+    if report is None:
+        return _GONE
+    uid = record.facts.get("uid")
+    if uid and report.uid != uid:
+        raise ExperimentError(f"another TrainJob has the name {report.name} now: uid {report.uid}, ours was {uid}")
+    return _status_of(report)
+
+
+def _bound(record: AppRecord) -> KubeflowExecutor:
+    """
+    Give the job's executor, after making sure that it leads to the cluster that the job was launched on.
+
+    Raises:
+        ExperimentError: it leads to another: that one cannot know the job.
+    """
+    executor, server = _known(record), record.facts.get("server")
+    here = connect(kubeconfig=executor.kubeconfig, context=executor.context).server
+    if server and here != server:
+        context = record.facts.get("context")
+        raise ExperimentError(f"it was launched on {server} (context {context}); the kubeconfig leads to {here} now")
+    return executor
 
 
 def _status_of(report: JobReport) -> AppStatus:

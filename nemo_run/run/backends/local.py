@@ -44,7 +44,7 @@ class LocalBackend:
     def __init__(self) -> None:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
-    def submit(self, submission: Submission) -> AppRecord:
+    def submit(self, submission: Submission, watcher: Watcher) -> AppRecord:
         """Start the process."""
         app_id = f"{submission.name}-{secrets.token_hex(6)}"
         job_dir = Path(submission.executor.job_dir)

@@ -13,6 +13,7 @@ import base64
 import binascii
 import os
 import shutil
+import ssl
 import tempfile
 import time
 import weakref
@@ -72,8 +73,15 @@ class Credentials:
     def pool(self) -> Any:
         """Give the urllib3 pool that speaks to the server."""
         from kubernetes.client.rest import RESTClientObject
+        from urllib3.util.ssl_ import create_urllib3_context
 
-        return RESTClientObject(self.configuration).pool_manager
+        pool = RESTClientObject(self.configuration).pool_manager
+        if self.configuration.verify_ssl and self.configuration.ssl_ca_cert:
+            # Python 3.13 asks of a certificate what many clusters' own authorities left out, and kubectl does not ask.
+            context = create_urllib3_context()
+            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+            pool.connection_pool_kw["ssl_context"] = context
+        return pool
 
     def headers(self) -> list[tuple[str, str]]:
         """Give the headers that say who we are; a service account's token is read afresh each minute."""
@@ -255,8 +263,8 @@ def _pem(entry: _Entry, key: str, files: PemFiles) -> str | None:
     """Give the file that holds *key*."""
     if data := entry.body.get(f"{key}-data"):
         try:
-            return files.write(key, base64.b64decode(data))
-        except (binascii.Error, TypeError, ValueError) as problem:
+            return files.write(key, base64.b64decode("".join(str(data).split()), validate=True))
+        except binascii.Error as problem:
             raise entry.error(f"{key}-data is not base64") from problem
     if name := entry.body.get(key):
         path = Path(entry.beside(name))

@@ -162,12 +162,16 @@ class Wire:
 
     def no_answer(self, request: Request, problem: Exception) -> Unreachable:
         """Give the error for a request whose answer did not come, or broke off."""
+        from urllib3.exceptions import SSLError
+
         causes = _causes(problem)
-        tls = next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None)
-        untrusted = tls is not None and not isinstance(tls, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+        # A TLS connection that merely ended (a server that restarts) says nothing about certificates.
+        ended = any(isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError) for cause in causes)
+        untrusted = not ended and any(isinstance(cause, SSLError | ssl.SSLError) for cause in causes)
+        said = str(causes[-1]) or type(causes[-1]).__name__
         return Unreachable(
             request.what,
-            f"TLS: {tls}" if untrusted else _said(causes[-1]),
+            f"TLS: {said}" if untrusted else said,
             reason=_UNTRUSTED if untrusted else "",
             server=self.server,
             context=self.context,
@@ -208,7 +212,3 @@ def _causes(problem: BaseException) -> list[BaseException]:
         arguments = [arg for arg in inner.args if isinstance(arg, BaseException)]
         inner = arguments[-1] if arguments else inner.__cause__ or inner.__context__
     return found
-
-
-def _said(problem: BaseException) -> str:
-    return str(problem) or type(problem).__name__

@@ -515,6 +515,12 @@ class TestTls:
             api = door(server, cluster={"certificate-authority": str(certificate.ca)})
             assert api.get(POD, "ns", "x") == pod("x")
 
+    def test_a_sloppy_certificate_is_taken_as_kubectl_takes_it(self, door, tmp_path):
+        """Python 3.13 refuses one without key identifiers unless told otherwise."""
+        made = make_certificate(tmp_path, plain=True)
+        with Server([Answer(200, pod("x"))], tls=(made.cert, made.key)) as server:
+            assert door(server, cluster={"certificate-authority": str(made.ca)}).get(POD, "ns", "x") == pod("x")
+
     def test_another_authority_is_an_error_at_once(self, door, certificate, clock):
         """It says that it is TLS, after one new look at the configuration."""
         with (

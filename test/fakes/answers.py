@@ -45,6 +45,11 @@ class Asked:
     query: list[tuple[str, str]]
     headers: dict[str, str]
     body: bytes
+    raw_headers: tuple[tuple[str, str], ...] = ()
+
+    def all_headers(self, name: str) -> list[str]:
+        """Give every value of a header, in order."""
+        return [value for found, value in self.raw_headers if found.lower() == name.lower()]
 
     @property
     def json(self) -> Any:
@@ -61,10 +66,15 @@ class Server:
     """The server; ``url`` is its address while it is entered."""
 
     def __init__(
-        self, answers: Iterable[Answer] | Callable[[Asked], Answer] = (), *, tls: Sequence[Path] | None = None
+        self,
+        answers: Iterable[Answer] | Callable[[Asked], Answer] = (),
+        *,
+        tls: Sequence[Path] | None = None,
+        client_ca: Path | None = None,
     ) -> None:
         self.answers = answers if callable(answers) else iter(answers)
         self.tls = tls
+        self.client_ca = client_ca
         self.requests: list[Asked] = []
         self.connections: list[socket.socket] = []
         self.lock = threading.Lock()
@@ -76,6 +86,9 @@ class Server:
         if self.tls is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*self.tls)
+            if self.client_ca is not None:
+                context.load_verify_locations(self.client_ca)
+                context.verify_mode = ssl.CERT_REQUIRED
             self._http.context = context
             scheme = "https"
         self.url = f"{scheme}://127.0.0.1:{self._http.server_address[1]}"
@@ -130,7 +143,9 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
         body = self.rfile.read(length)
-        answer = self.script.next(Asked(self.command, parts.path, parse_qsl(parts.query), headers, body))
+        answer = self.script.next(
+            Asked(self.command, parts.path, parse_qsl(parts.query), headers, body, tuple(self.headers.items()))
+        )
         if not answer.status:
             self._reset()
             return

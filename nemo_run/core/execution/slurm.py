@@ -12,7 +12,7 @@ from nemo_run.core.tunnel.client import LocalTunnel, SSHTunnel
 from nemo_run.exceptions import ConfigError
 
 
-@dataclass
+@dataclass(kw_only=True)
 class SlurmJobDetails:
     """Where a Slurm job's files are; launchers subclass it."""
 

@@ -12,7 +12,7 @@ from nemo_run.exceptions import NemoRunError
 from nemo_run.run._console import Console
 from nemo_run.run._dag import blocked, generations
 from nemo_run.run._runner import AppRunner
-from nemo_run.run.job import AppState, AppStatus, Job, JobGroup
+from nemo_run.run.job import AppState, AppStatus, Job, JobGroup, is_terminal
 
 logger = logging.getLogger("nemo_run")
 
@@ -153,3 +153,22 @@ def _follow(job: AnyJob, runner: AppRunner, console: Console, outcome: Outcome) 
         job.cleanup()
     except Exception:
         logger.exception("%s: its executor could not clean up", job.id)
+
+
+def tell_interrupted(experiment_id: str, jobs: Sequence[AnyJob], runner: AppRunner, console: Console) -> None:
+    """Say what goes on and how to reach it; end what cannot go on without this process."""
+    running = [job for job in jobs if job.launched and not is_terminal(job.state)]
+    if not running:
+        console.log("Interrupted: no job was launched.", style="bold red")
+    for job in running:
+        if not runner.outlives_us(job.handle):
+            job.cancel(runner)
+            console.log(f"Interrupted: {job.id} was ended.", style="bold red")
+            continue
+        console.log(
+            f"Interrupted: {job.id} keeps running. To see it, or to end it:\n"
+            f'    experiment = run.Experiment.from_id("{experiment_id}")\n'
+            f'    experiment.logs("{job.id}")\n'
+            f'    experiment.cancel("{job.id}")',
+            style="bold yellow",
+        )

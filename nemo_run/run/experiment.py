@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar
 
-from nemo_run.config import Config, ConfigurableMixin, Partial, Script, get_type_namespace
+from nemo_run.config import Config, ConfigurableMixin
 from nemo_run.core.execution.base import Executor
 from nemo_run.core.execution.dgxcloud import DGXCloudExecutor
 from nemo_run.core.execution.docker import DockerExecutor
@@ -22,15 +21,16 @@ from nemo_run.core.execution.local import LocalExecutor
 from nemo_run.core.execution.skypilot import SkypilotExecutor
 from nemo_run.core.execution.skypilot_jobs import SkypilotJobsExecutor
 from nemo_run.core.execution.slurm import SlurmExecutor
-from nemo_run.exceptions import ConfigError, ExperimentError, ExperimentNotFound, JobFailed, NemoRunError
-from nemo_run.run import _saved
+from nemo_run.exceptions import ExperimentError, ExperimentNotFound, JobFailed, NemoRunError
+from nemo_run.run import _report, _saved
+from nemo_run.run._adding import Request, new_job
 from nemo_run.run._console import Console, shown_logging
 from nemo_run.run._dag import generations
 from nemo_run.run._interrupt import Interrupted, sigterm_interrupts
-from nemo_run.run._launch import Outcome, follow_all, launch_all, run_in_order
+from nemo_run.run._launch import Outcome, follow_all, launch_all, run_in_order, tell_interrupted
 from nemo_run.run._runner import AppRunner
-from nemo_run.run.backends.base import DryRun, parse_handle
-from nemo_run.run.job import AppState, Job, JobGroup, is_terminal
+from nemo_run.run.backends.base import DryRun
+from nemo_run.run.job import AppState, Job, JobGroup
 from nemo_run.run.plugin import ExperimentPlugin
 
 logger = logging.getLogger("nemo_run")
@@ -217,44 +217,11 @@ class Experiment(ConfigurableMixin):
             dependencies: ids of tasks that must have succeeded first.
         """
         self._check_entered()
+        request = Request(task, executor or self.executor, name, plugins or (), tail_logs, dependencies or ())
         known = [job.id for job in self._jobs]
-        for wanted in dependencies or []:
-            if wanted not in known:
-                raise ExperimentError(
-                    f"Dependency {wanted} not found; there are: {', '.join(known) or 'no tasks yet'}."
-                )
-        if isinstance(task, list) and not name:
-            raise ConfigError("name", name, "a list of tasks needs a name")
-        default = "" if isinstance(task, list) else _default_name(task)
-        task_id = _free_id(name or default, known)
-        task_dir = name or task_id
-        given = task if isinstance(task, list) else [task]
-        for one in given:
-            _default_name(one)
-        tasks = [_own_copy(one, task_id) for one in given]
-        executors = self._own_executors(executor, task_id, task_dir)
-        options: dict[str, Any] = {"tail_logs": tail_logs, "dependencies": list(dependencies or []), "plugins": plugins}
-        job: Job | JobGroup
-        if isinstance(task, list):
-            job = JobGroup(task_id, tasks, executors, **options)
-        else:
-            job = Job(task_id, tasks[0], executors[0], **options)
-        for plugin in plugins or []:
-            plugin.assign(self._id)
-            for one, its_executor in zip(tasks, job.executors, strict=True):
-                plugin.setup(one, its_executor)
+        job = new_job(request, known, experiment_id=self._id, directory=self._exp_dir)
         self._jobs.append(job)
-        return task_id
-
-    def _own_executors(self, executor: Executor | list[Executor] | None, task_id: str, task_dir: str) -> list[Executor]:
-        given = executor if isinstance(executor, list) else [executor or self.executor]
-        clones = []
-        for one in given:
-            if not isinstance(one, Executor):
-                raise ConfigError("executor", one, "give a run.Executor")
-            clones.append(one.clone())
-            clones[-1].assign(self._id, self._exp_dir, task_id, task_dir)
-        return clones
+        return job.id
 
     def dryrun(self, log: bool = True, exist_ok: bool = False, delete_exp_dir: bool = True) -> dict[str, Any]:
         """
@@ -312,7 +279,7 @@ class Experiment(ConfigurableMixin):
             self.console.log(f"Experiment {why}...", style="bold magenta")
             return
         self._raise_on_failure = raise_on_failure
-        self._prepare()
+        self._prepare(exist_ok=True)
         if direct:
             self._run_here()
             return
@@ -387,31 +354,13 @@ class Experiment(ConfigurableMixin):
             _saved.save_jobs(Path(self._exp_dir), self._jobs)
 
     @contextlib.contextmanager
-    def _told_when_interrupted(self) -> Any:
+    def _told_when_interrupted(self) -> Iterator[None]:
         try:
             with sigterm_interrupts():
                 yield
         except KeyboardInterrupt:
-            self._tell_interrupted()
+            tell_interrupted(self._id, self._jobs, self._runner, self.console)
             raise Interrupted from None
-
-    def _tell_interrupted(self) -> None:
-        """Say what goes on and how to reach it; end what cannot go on without this process."""
-        running = [job for job in self._jobs if job.launched and not is_terminal(job.state)]
-        if not running:
-            self.console.log("Interrupted: no job was launched.", style="bold red")
-        for job in running:
-            if not self._runner.outlives_us(job.handle):
-                job.cancel(self._runner)
-                self.console.log(f"Interrupted: {job.id} was ended.", style="bold red")
-                continue
-            self.console.log(
-                f"Interrupted: {job.id} keeps running. To see it, or to end it:\n"
-                f'    experiment = run.Experiment.from_id("{self._id}")\n'
-                f'    experiment.logs("{job.id}")\n'
-                f'    experiment.cancel("{job.id}")',
-                style="bold yellow",
-            )
 
     def status(self, return_dict: bool = False) -> dict[str, dict[str, Any]] | None:
         """
@@ -421,44 +370,12 @@ class Experiment(ConfigurableMixin):
         ``status`` (an AppState), ``executor``, ``job_id``, ``handle`` and ``local_dir``.
         Where a cluster does not answer it is what was last seen.
         """
-        handles = [handle for job in self._jobs if job.launched for handle in job.handles]
-        seen = dict(zip(handles, self._runner.statuses(handles), strict=True))
-        table: list[list[tuple[str, str]]] = []
-        facts: dict[str, dict[str, Any]] = {}
-        for index, job in enumerate(self._jobs):
-            notes = self._update(job, seen)
-            facts[job.id] = {
-                "name": job.id,
-                "status": job.state,
-                "executor": job.executor.info(),
-                "job_id": parse_handle(job.handle)[2],
-                "handle": job.handle,
-                "local_dir": job.executor.job_dir,
-            }
-            table.append(
-                [
-                    (f"Task {index}", job.id),
-                    ("Status", f"{job.state}{notes}"),
-                    ("Executor", job.executor.info()),
-                    ("Job id", facts[job.id]["job_id"]),
-                    ("Local Directory", job.executor.job_dir),
-                ]
-            )
+        notes = _report.look(self._jobs, self._runner)
         if return_dict:
-            return facts
-        self.console.status(self._id, table)
+            return {job.id: _report.facts(job) for job in self._jobs}
+        rows = [_report.rows(index, job, note) for index, (job, note) in enumerate(zip(self._jobs, notes, strict=True))]
+        self.console.status(self._id, rows)
         return None
-
-    def _update(self, job: Job | JobGroup, seen: dict[str, Any]) -> str:
-        """Take what was seen into *job*; give the reasons, to be shown."""
-        now = [seen[handle] for handle in job.handles if seen.get(handle)] if job.launched else []
-        if not now:
-            return ""
-        if isinstance(job, Job):
-            job.state = now[0].state
-        else:
-            job.states = [status.state for status in now]
-        return str(now[0]).removeprefix(str(now[0].state))
 
     def logs(self, job_id: str, regex: str | None = None) -> None:
         """Print what a task has written, or the lines of it that match *regex*."""
@@ -510,9 +427,9 @@ class Experiment(ConfigurableMixin):
         return self
 
     @contextlib.contextmanager
-    def _entered(self) -> Any:
+    def _entered(self) -> Iterator[None]:
         with contextlib.ExitStack() as self._block:
-            yield self
+            yield
         self._block = None
 
     def _check_entered(self) -> None:
@@ -544,7 +461,7 @@ class Experiment(ConfigurableMixin):
             if self._launched and not isinstance(error, KeyboardInterrupt):
                 self._leave()
             elif self._launched and not isinstance(error, Interrupted):
-                self._tell_interrupted()
+                tell_interrupted(self._id, self._jobs, self._runner, self.console)
         finally:
             self._end_block()
         if self._raise_on_failure and error is None:
@@ -583,26 +500,6 @@ class Tasks(list[Any], ConfigurableMixin):
 
 class Jobs(list[Any], ConfigurableMixin):
     """The jobs of an experiment."""
-
-
-def _default_name(task: Any) -> str:
-    if isinstance(task, Script):
-        return task.get_name()
-    if isinstance(task, Partial | Config):
-        return get_type_namespace(task.__fn_or_cls__)
-    raise TypeError(f"a task is a run.Partial or a run.Script, not {task!r}")
-
-
-def _free_id(name: str, known: Sequence[str]) -> str:
-    return f"{name}_{len(known)}" if name in known else name
-
-
-def _own_copy(task: Any, task_id: str) -> Any:
-    """Copy *task*, after checking that it can be written down and read again."""
-    if isinstance(task, Script):
-        return copy.deepcopy(task)
-    _saved.check_round_trip(task_id, task)
-    return task.clone()
 
 
 __all__ = ["Experiment", "ExperimentNotFound", "Job", "JobGroup", "Jobs", "Tasks"]

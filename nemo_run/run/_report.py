@@ -1,0 +1,53 @@
+"""How the jobs of an experiment stand: as a dict for programs and as rows for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nemo_run.run._runner import AppRunner
+from nemo_run.run.backends.base import parse_handle
+from nemo_run.run.job import AppStatus, Job, JobGroup
+
+Rows = list[tuple[str, str]]
+
+
+def look(jobs: Sequence[Job | JobGroup], runner: AppRunner) -> list[str]:
+    """Take the present states into *jobs*, and give for each what there is to say of its state."""
+    handles = [handle for job in jobs if job.launched for handle in job.handles]
+    seen = dict(zip(handles, runner.statuses(handles), strict=True))
+    return [_updated(job, seen) for job in jobs]
+
+
+def _updated(job: Job | JobGroup, seen: Mapping[str, AppStatus | None]) -> str:
+    now = [status for handle in job.handles if (status := seen.get(handle))]
+    if not now:
+        return ""
+    if isinstance(job, Job):
+        job.state = now[0].state
+    else:
+        job.states = [status.state for status in now]
+    return str(now[0]).removeprefix(str(now[0].state))
+
+
+def facts(job: Job | JobGroup) -> dict[str, Any]:
+    """Give what programs read of a job, under the names they know."""
+    return {
+        "name": job.id,
+        "status": job.state,
+        "executor": job.executor.info(),
+        "job_id": parse_handle(job.handle)[2],
+        "handle": job.handle,
+        "local_dir": job.executor.job_dir,
+    }
+
+
+def rows(index: int, job: Job | JobGroup, note: str) -> Rows:
+    """Give what people read of a job."""
+    return [
+        (f"Task {index}", job.id),
+        ("Status", f"{job.state}{note}"),
+        ("Executor", job.executor.info()),
+        ("Job id", parse_handle(job.handle)[2]),
+        ("Local Directory", job.executor.job_dir),
+    ]

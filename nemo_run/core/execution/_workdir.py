@@ -41,4 +41,4 @@ def _outside() -> int:
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "nemo_run":
         frame = frame.f_back
         level += 1
-    return level - 1
+    return level

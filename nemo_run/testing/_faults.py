@@ -107,6 +107,7 @@ class Pod:
     after: float = 0
     """Seconds after the start; only OOMKilled waits."""
     times: int | None = None
+    """How often at most, over all pods; None: whenever there is a chance."""
 
     def concerns(self, pod: Json) -> bool:
         """Tell whether *pod* is one of them."""
@@ -122,7 +123,6 @@ Fault = Respond | Delay | Cut | Pod
 class _Active:
     fault: Fault
     struck: int = 0
-    pods: set[str] = field(default_factory=set)
 
     def left(self) -> bool:
         return self.fault.times is None or self.struck < self.fault.times
@@ -170,20 +170,16 @@ class Faults:
                 return Meter(entry.fault.after_bytes, silent=entry.fault.silent)
         return Meter(None)
 
-    def for_pod(self, pod: Json, kind: str) -> Pod | None:
-        """Give the fault of this *kind* that *pod* meets; ``times`` counts pods, however often one is asked for."""
-        for entry in self._ready(Pod, uid=pod["metadata"]["uid"]):
-            fault = entry.fault
-            if isinstance(fault, Pod) and fault.kind == kind and fault.concerns(pod):
-                entry.pods.add(pod["metadata"]["uid"])
-                entry.struck = len(entry.pods)
-                return fault
+    def for_pod(self, pod: Json) -> Pod | None:
+        """Give the fault that *pod* meets next, and count it."""
+        for entry in self._ready(Pod):
+            if isinstance(entry.fault, Pod) and entry.fault.concerns(pod) and self._strike(entry):
+                return entry.fault
         return None
 
-    def _ready(self, *kinds: type, uid: str = "") -> list[_Active]:
+    def _ready(self, *kinds: type) -> list[_Active]:
         with self._lock:
-            chosen = [entry for entry in self._active if isinstance(entry.fault, kinds)]
-            return [entry for entry in chosen if entry.left() or uid in entry.pods]
+            return [entry for entry in self._active if isinstance(entry.fault, kinds) and entry.left()]
 
     def _strike(self, entry: _Active) -> bool:
         with self._lock:

@@ -49,7 +49,8 @@ _SUBDOMAIN_SAYS = (
 )
 _DNS_1035_SAYS = (
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
-    f"character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '{_DNS_1035}')"
+    "character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation "
+    f"is '{_DNS_1035}')"
 )
 _VALUE_SAYS = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start "

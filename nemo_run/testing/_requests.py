@@ -72,6 +72,10 @@ async def object_of(request: web.Request, kind: Resource) -> Json:
     Raises:
         ApiError: there is none, or it is of another kind (400).
     """
+    if "protobuf" in request.content_type:
+        accepted = "application/json, application/yaml"
+        message = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
+        raise ApiError(415, "UnsupportedMediaType", message)
     text = await request.text()
     unknown = f"the object provided is unrecognized (must be of type {kind.kind}): couldn't get version/kind"
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +55,7 @@ class Server:
         self._store = store
         self._kinds = kinds
         self._token = token
+        self._secret = f"/{secrets.token_urlsafe(12)}"
         self._faults = faults
         self._schemas = schemas or {}
         self._objects = Objects(store, faults)
@@ -63,6 +65,15 @@ class Server:
     def address(self) -> str:
         """Give ``host:port``."""
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """
+        Give the base URL for those who may use the server.
+
+        It ends with a secret, which stands for the token: kubectl sends no token without TLS.
+        """
+        return f"http://{self.address}{self._secret}"
 
     async def start(self) -> None:
         """Listen, and answer from now on."""
@@ -82,21 +93,29 @@ class Server:
             await self._runner.cleanup()
 
     async def _note(self, request: web.Request, response: web.StreamResponse) -> None:
-        self.requests.append(Request(request.method, request.path, response.status, request.query_string))
-        request["noted"] = True
+        self._record(request, response.status)
+
+    def _record(self, request: web.Request, status: int) -> None:
+        self.requests.append(Request(request.method, self._path(request), status, request.query_string))
+
+    def _path(self, request: web.Request) -> str:
+        if request.path.startswith(f"{self._secret}/"):
+            return request.path[len(self._secret) :]
+        return request.path
 
     @web.middleware
     async def _recorded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Meet the faults that are set for this request; a cut one is noted here, since nothing is answered."""
-        if seconds := self._faults.delay(request.method, request.path):
+        path = self._path(request)
+        if seconds := self._faults.delay(request.method, path):
             await asyncio.sleep(seconds)
-        fault = self._faults.for_request(request.method, request.path)
+        fault = self._faults.for_request(request.method, path)
         if fault is None:
             return await handler(request)
         if fault.carried_out:
             await handler(request)
         if isinstance(fault, Cut):
-            self.requests.append(Request(request.method, request.path, 0, request.query_string))
+            self._record(request, 0)
             cut(request)
         return _faulty(fault)
 
@@ -114,28 +133,36 @@ class Server:
             return answer(ApiError(413, "RequestEntityTooLarge", message).body(), status=413)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        user = self._user(request)
-        if request.path in _OPEN[:-1]:
-            return web.Response(text="ok")
-        if request.path.startswith(ACCESS_REVIEW.path()) and request.method == "POST":
+        user, path = self._user(request), self._path(request)
+        if path in _OPEN:
+            return answer(_discovery.version()) if path == "/version" else web.Response(text="ok")
+        place = target(path, self._kinds)
+        if place is not None:
+            self._authorise(user, request, place)
+            if place.kind == POD and place.name and place.sub in ("log", "exec", "binding"):
+                return await self._subresource(request, place)
+            return await self._objects.answer(request, place)
+        if user == _access.ANONYMOUS:
+            message = f'forbidden: User "{user}" cannot {request.method.lower()} path "{path}"'
+            raise ApiError(403, "Forbidden", message, details={})
+        if path == ACCESS_REVIEW.path() and request.method == "POST":
             return await self._access_review(request)
-        if (document := self._document(request.path)) is not None:
+        if (document := self._document(path)) is not None:
             return answer(document)
-        place = target(request.path, self._kinds)
-        if place is None:
-            return web.Response(status=404, text="404 page not found\n")
-        self._authorise(user, request, place)
-        if place.kind == POD and place.name and place.sub in ("log", "exec", "binding"):
-            return await self._subresource(request, place)
-        return await self._objects.answer(request, place)
+        return web.Response(status=404, text="404 page not found\n")
 
     def _user(self, request: web.Request) -> str:
+        """
+        Give who asks.
+
+        Raises:
+            ApiError: the token is not ours (401).
+        """
         given = request.headers.get("Authorization", "")
-        if not given:
-            return _access.ANONYMOUS
-        if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+        if given and not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
             raise ApiError(401, "Unauthorized", "Unauthorized")
-        return _access.USER
+        known = given or request.path.startswith(f"{self._secret}/")
+        return _access.USER if known else _access.ANONYMOUS
 
     def _authorise(self, user: str, request: web.Request, place: Target) -> None:
         attempt = _access.attempt(request.method, place, watch=asked.flag(request.query, "watch"))
@@ -147,8 +174,6 @@ class Server:
         parts = path.strip("/").split("/")
         kinds = self._kinds
         match parts:
-            case ["version"]:
-                return _discovery.version()
             case ["api"]:
                 return _discovery.core_versions(self.address)
             case ["apis"]:

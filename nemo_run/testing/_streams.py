@@ -26,6 +26,9 @@ PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 FRAME = 64 * 1024
 LARGEST_FRAME = 64 * 1024 * 1024
 
+_NOT_STARTED = "Internal error occurred: error executing command in container"
+"""What the kubelet says of a command once the streams are open; all else it says before."""
+
 
 class Writer(Protocol):
     """The writing end of a pipe."""
@@ -112,9 +115,9 @@ class Streams:
         if not pod["spec"].get("nodeName"):
             return web.Response(status=204)
         if self.node is None:
-            raise ApiError(
-                500, "", f'Get "https://127.0.0.1:10250/containerLogs/{target.namespace}/{target.name}": no kubelet'
-            )
+            path = f"containerLogs/{target.namespace}/{target.name}/{container}"
+            why = "dial tcp 127.0.0.1:10250: connect: connection refused"
+            raise ApiError(500, "", f'Get "https://127.0.0.1:10250/{path}": {why}')
         lines = self.node.log(
             target.namespace,
             target.name,
@@ -138,6 +141,8 @@ class Streams:
                 await _pass(chunk, response, meter)
         except StreamCut:
             cut(request)
+        except ConnectionError:
+            pass  # the client has read enough
         finally:
             if hasattr(iterator, "aclose"):
                 await iterator.aclose()
@@ -165,18 +170,22 @@ class Streams:
         socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=LARGEST_FRAME, compress=False, autoping=True)
         if not socket.can_prepare(request).ok:
             raise bad_request("unable to upgrade: request is missing the websocket or SPDY upgrade headers")
-        await socket.prepare(request)
         stdin = asked.flag(query, "stdin")
-        session = Session(socket, self._faults.for_stream("exec"))
         try:
             process = await self.node.exec(target.namespace, target.name, container, command, stdin=stdin)
         except ApiError as error:
-            await session.end(_failed(error))
+            if not error.message.startswith(_NOT_STARTED):
+                raise
+            await socket.prepare(request)
+            await Session(socket, self._faults.for_stream("exec")).end(_failed(error))
             return socket
         try:
-            await session.run(process, stdin=stdin)
+            await socket.prepare(request)
+            await Session(socket, self._faults.for_stream("exec")).run(process, stdin=stdin)
         except StreamCut:
             cut(request)
+        except ConnectionError:
+            pass  # the client has gone, and the command goes with it
         finally:
             process.kill()
         return socket
@@ -344,11 +353,13 @@ def _exited(code: int) -> Json:
 
 def _failed(error: ApiError) -> Json:
     """Give the Status that tells that a command could not be started."""
+    cause = error.message.removeprefix("Internal error occurred: ")
+    details = {"causes": [{"message": cause}]}
     return {
         "metadata": {},
         "status": "Failure",
-        "message": f"Internal error occurred: {error.message}",
+        "message": error.message,
         "reason": "InternalError",
-        "details": {"causes": [{"message": error.message}]},
+        "details": details,
         "code": 500,
     }

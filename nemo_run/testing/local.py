@@ -22,6 +22,7 @@ from nemo_run.testing._checks import Validation
 from nemo_run.testing._claims import Claims
 from nemo_run.testing._faults import Fault, Faults
 from nemo_run.testing._kinds import NAMESPACE, served
+from nemo_run.testing._kubelet import Kubelet
 from nemo_run.testing._schemas import schemas
 from nemo_run.testing._server import Request, Server
 from nemo_run.testing._store import Store
@@ -122,8 +123,8 @@ class LocalKube:
 
     @property
     def url(self) -> str:
-        """Give the server's base URL."""
-        return f"http://{self._server.address}"
+        """Give the server's base URL; it holds a secret, so whoever knows it needs no token."""
+        return self._server.url
 
     @property
     def requests(self) -> list[Request]:
@@ -177,20 +178,23 @@ class LocalKube:
             _ensure(self._store, CONFIG_MAP, "kubeflow-system", _seeds.trainer_version(self._trainer))
         await self._server.start()
         self._workers: list[asyncio.Task[None]] = []
-        with contextlib.suppress(ImportError):
-            self._start_workers()
+        self._start_workers()
 
     def _start_workers(self) -> None:
-        kubelet = importlib.import_module("nemo_run.testing._kubelet").Kubelet(
-            self._store, home=self.home, claims=self._claims, images=self._images, isolation=self._isolation
-        )
-        kubelet.faults = self._faults
-        trainer = importlib.import_module("nemo_run.testing._trainer").TrainerController(
-            self._store, version=self._trainer
+        kubelet = Kubelet(
+            self._store,
+            home=self.home,
+            claims=self._claims,
+            images=self._images,
+            isolation=self._isolation,
+            faults=self._faults,
         )
         self._server.streams.node = kubelet
         self._kubelet = kubelet
-        self._workers = [asyncio.create_task(kubelet.run()), asyncio.create_task(trainer.run())]
+        self._workers.append(asyncio.create_task(kubelet.run()))
+        with contextlib.suppress(ImportError):
+            controller = importlib.import_module("nemo_run.testing._trainer").TrainerController
+            self._workers.append(asyncio.create_task(controller(self._store, version=self._trainer).run()))
 
     async def _shut(self) -> None:
         if self._workers:

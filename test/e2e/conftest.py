@@ -53,7 +53,7 @@ class Cluster:
 
     def executor(self, **fields: Any) -> run.KubeflowExecutor:
         mount = {"name": "work", "mountPath": "/nemo_run", "subPath": "team-a"}
-        packager = run.PatternPackager(include_pattern="probe.py", relative_path=str(CODE))
+        packager = run.PatternPackager(include_pattern=str(CODE / "probe.py"), relative_path=str(CODE))
         given = {"volumes": VOLUMES, "workdir_volume_mount": mount, "packager": packager, **fields}
         return run.KubeflowExecutor(**self.defaults, **given)
 

@@ -8,6 +8,7 @@ import nemo_run as run
 
 def main() -> int:
     """Return 0 if the job succeeded and its results came back."""
+    here = Path(__file__).parent
     executor = run.KubeflowExecutor(
         namespace="research",
         image="pytorch/pytorch:2.10.0-cuda12.8-cudnn9-runtime",
@@ -16,7 +17,7 @@ def main() -> int:
         launcher="torchrun",
         volumes=[{"name": "work", "persistentVolumeClaim": {"claimName": "shared"}}],
         workdir_volume_mount={"name": "work", "mountPath": "/nemo_run", "subPath": "team-a"},
-        packager=run.PatternPackager(include_pattern="train.py", relative_path=str(Path(__file__).parent)),
+        packager=run.PatternPackager(include_pattern=str(here / "train.py"), relative_path=str(here)),
     )
     script = run.Script(path="train.py", entrypoint="python", args=["--steps", "5"])
     run.run(script, executor=executor, name="demo")

@@ -45,6 +45,9 @@ _STATES = {
 }
 
 _GONE = AppStatus(AppState.CANCELLED, "deleted outside nemo_run")
+_NOWHERE = AppStatus(
+    AppState.UNKNOWN, "not on this cluster; its record, by an older NeMo-Run, does not say which it is on"
+)
 
 
 class KubeflowBackend:
@@ -132,7 +135,7 @@ class KubeflowBackend:
             return record.status
         try:
             status = _asked(record, reports or {})
-        except (KubeError, ExperimentError) as error:
+        except NemoRunError as error:
             self._tell_once(record, f"its state is not known now: {error}")
             return replace(record.status, stale=True)
         self._told.pop(record.app_id, None)
@@ -247,7 +250,7 @@ def _group(record: AppRecord) -> Any:
 def _reports(record: AppRecord) -> Mapping[str, JobReport] | NemoRunError:
     try:
         return _bound(record).reports()
-    except (KubeError, ExperimentError) as error:
+    except NemoRunError as error:
         return error
 
 
@@ -265,7 +268,7 @@ def _asked(record: AppRecord, reports: Mapping[str, JobReport] | NemoRunError) -
     if report is None or report.state is KubeflowJobState.FAILED:
         report = _bound(record).report(record.job_name)
     if report is None:
-        return _GONE
+        return _GONE if record.facts.get("server") else _NOWHERE
     uid = record.facts.get("uid")
     if uid and report.uid != uid:
         raise ExperimentError(f"another TrainJob has the name {report.name} now: uid {report.uid}, ours was {uid}")
@@ -316,10 +319,17 @@ def _record(app_id: str, entry: Mapping[str, Any]) -> AppRecord:
     experiment_id, _, task = head.partition("___")
     task = entry.get("task") or task
     executor = _restored(app_id, entry, experiment_id, task)
-    status = AppStatus(AppState[entry.get("state") or "SUBMITTED"], entry.get("reason") or "")
+    status = AppStatus(_last_state(entry), entry.get("reason") or "")
     job_dir = entry.get("job_dir") or (executor.job_dir if executor else "")
     facts = {key: entry[key] for key in ("namespace", "uid", "server", "context", "submitted_at") if key in entry}
     return AppRecord(app_id, "kubeflow", task, entry.get("job_name") or name, job_dir, executor, status, facts)
+
+
+def _last_state(entry: Mapping[str, Any]) -> AppState:
+    if entry.get("state") in AppState.__members__:
+        return AppState[entry["state"]]
+    written = {state.value: ours for state, ours in _STATES.items()}
+    return written.get(entry.get("job_status"), AppState.UNKNOWN)
 
 
 def _restored(app_id: str, entry: Mapping[str, Any], experiment_id: str, task: str) -> KubeflowExecutor | None:

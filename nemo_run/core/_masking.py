@@ -18,8 +18,8 @@ MASK = "***"
 
 _WORD = re.compile(r"[_\-.\s]+")
 _ENDINGS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "APIKEY", "SECRETKEY")
-_WORDS = ("KEY", "KEYS", "TOKENS", "SECRETS", "PASSWORDS", "AUTH")
-_KUBERNETES_FIELDS = ("key", "keys", "secret", "secrets")
+_WORDS = ("KEY", "SECRETS", "PASSWORDS", "AUTH")
+_KUBERNETES_FIELDS = ("key", "secret", "secrets")
 """Field names of Kubernetes objects (``tolerations[].key``, ``volumes[].secret``) that hold no secret."""
 
 _ASSIGNED = re.compile(

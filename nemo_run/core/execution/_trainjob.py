@@ -176,6 +176,7 @@ class Phase:
 
 
 _ENDS = {"Complete": "Succeeded", "Failed": "Failed"}
+_INITIALIZERS = ("dataset-initializer", "model-initializer")
 
 
 def phase(job: Mapping[str, Any]) -> Phase:
@@ -194,11 +195,13 @@ def phase(job: Mapping[str, Any]) -> Phase:
     if "Suspended" in true:
         return Phase("Pending", "Suspended", "suspended, waiting in queue")
     counters = status.get("jobsStatus") or ()
-    if any((c.get("ready") or 0) > 0 for c in counters if c.get("name") not in _INITIALIZERS):
+    if any(_counts(c, "ready", "succeeded", "failed") for c in counters if c.get("name") not in _INITIALIZERS):
+        # Done or failed, and no condition: the JobSet has yet to say so, or starts it again.
         return Phase("Running")
-    if any((c.get(count) or 0) > 0 for c in counters for count in ("active", "ready", "succeeded", "failed")):
+    if any(_counts(c, "active", "ready", "succeeded", "failed") for c in counters):
         return Phase("Pending")
     return Phase("Created")
 
 
-_INITIALIZERS = ("dataset-initializer", "model-initializer")
+def _counts(counters: Mapping[str, Any], *names: str) -> bool:
+    return any((counters.get(name) or 0) > 0 for name in names)

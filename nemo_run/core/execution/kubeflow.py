@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from nemo_run._kube.names import TRAINJOB_MAX, dns_label, label_value
 from nemo_run._kube.resources import TRAINJOB
 from nemo_run._kube.waiting import poll_until
-from nemo_run.core._masking import is_secret, masked
+from nemo_run.core._masking import masked
 from nemo_run.core.execution import _files, _kubeflow_job, _trainjob
 from nemo_run.core.execution._script import with_parents
 from nemo_run.core.execution._session import Session
@@ -189,10 +189,8 @@ class KubeflowExecutor(Executor):
         )
 
     def secret_values(self) -> list[str]:
-        """Give the values of variables whose names say that they are secret, long enough to be told from other text."""
-        entries = [*self.env_vars.items(), *self._task_env.items()]
-        entries += [(str(entry.get("name")), entry.get("value") or "") for entry in self.env_list]
-        return [str(value) for name, value in entries if is_secret(str(name)) and len(str(value)) >= 6]
+        """Give the values of variables whose names say that they are secret, in each way that they are written."""
+        return _kubeflow_job.secret_values(self)
 
     def workdir(self, local_dir: str | None = None) -> WorkdirLayout | None:
         """

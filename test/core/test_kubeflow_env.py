@@ -1,0 +1,123 @@
+"""Environment variables: merged by name, refused where they would not arrive, doubled for the kubelet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nemo_run.core.execution.kubeflow import KubeflowExecutor
+from nemo_run.exceptions import ConfigError
+
+
+def env_of(executor: KubeflowExecutor) -> list[dict[str, Any]]:
+    return executor.get_job_body("n", ["true"])["spec"]["trainer"].get("env", [])
+
+
+def script_of(executor: KubeflowExecutor) -> str:
+    return executor.get_job_body("n", ["true"])["spec"]["trainer"]["command"][2].replace("$$", "$")
+
+
+def kubelet(entries: list[dict[str, Any]]) -> dict[str, str]:
+    """Expand as the kubelet does: ``$$`` is ``$``, ``$(NAME)`` an earlier variable (expansion.go)."""
+    known: dict[str, str] = {}
+    for entry in entries:
+        text, out, at = entry["value"], "", 0
+        while at < len(text):
+            end = text.find(")", at)
+            if text.startswith("$$", at):
+                out, at = out + "$", at + 2
+            elif text.startswith("$(", at) and end > 0 and text[at + 2 : end] in known:
+                out, at = out + known[text[at + 2 : end]], end + 1
+            else:
+                out, at = out + text[at], at + 1
+        known[entry["name"]] = out
+    return known
+
+
+def test_the_later_value_wins_and_the_first_place_stays():
+    executor = KubeflowExecutor(
+        env_vars={"A": "1", "B": "1", "C": "1"},
+        env_list=[
+            {"name": "A", "value": "3"},
+            {"name": "D", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        ],
+    )
+    executor._task_env.update({"B": "2", "E": "2"})
+    assert env_of(executor) == [
+        {"name": "A", "value": "3"},
+        {"name": "B", "value": "2"},
+        {"name": "C", "value": "1"},
+        {"name": "E", "value": "2"},
+        {"name": "D", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    ]
+
+
+def test_none_leaves_out_and_numbers_become_text():
+    executor = KubeflowExecutor(
+        env_vars={"A": None, "B": 3, "C": 0.5, "D": "x"}, env_list=[{"name": "D", "value": None}]
+    )
+    assert env_of(executor) == [{"name": "B", "value": "3"}, {"name": "C", "value": "0.5"}]
+
+
+@pytest.mark.parametrize("fields", [{"env_vars": {"A": True}}, {"env_list": [{"name": "A", "value": False}]}])
+def test_a_boolean_is_refused(fields):
+    with pytest.raises(ConfigError, match="'1' or 'true'"):
+        env_of(KubeflowExecutor(**fields))
+
+
+@pytest.mark.parametrize(
+    "name", ["PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"]
+)
+def test_what_trainer_sets_itself_is_refused_for_torch_runtimes(name):
+    with pytest.raises(ConfigError, match="Trainer sets this variable itself"):
+        env_of(KubeflowExecutor(env_vars={name: "2"}))
+    assert env_of(KubeflowExecutor(runtime_ref="deepspeed-distributed", env_vars={name: "2"}))
+    assert env_of(KubeflowExecutor(env_vars={"PET_MAX_RESTARTS": "2"}))
+
+
+@pytest.mark.parametrize("env_vars", [{"": "1"}, {"A=B": "1"}, {"A": "x\0"}, {"A": "\udcff"}, {"A": ["x"]}])
+def test_what_no_variable_can_carry_is_refused(env_vars):
+    with pytest.raises(ConfigError):
+        env_of(KubeflowExecutor(env_vars=env_vars))
+
+
+VALUES = ["a b", "it's", '"q"', "$X", "${LIB}", "$$", "$$$", "$(X)", "$$(X)", "`id`", "l1\nl2\n", "", "é", "$", "a$"]
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_a_value_survives_the_kubelet(value):
+    entries = env_of(KubeflowExecutor(env_vars={"A": value}))
+    assert kubelet(entries) == {"A": value}
+
+
+def test_a_reference_to_a_variable_of_ours_stays_kubernetes_reference():
+    executor = KubeflowExecutor(env_vars={"HOST": "h", "URL": "http://$(HOST):$(PORT)/$HOST"})
+    assert kubelet(env_of(executor)) == {"HOST": "h", "URL": "http://h:$(PORT)/$HOST"}
+
+
+@pytest.mark.parametrize("value", ["/x:$PYTHONPATH", "/x:${PYTHONPATH}"])
+@pytest.mark.parametrize("where", ["env_vars", "task", "env_list", "container_kwargs"])
+def test_a_value_that_extends_itself_is_left_to_the_shell(value, where):
+    entry = {"name": "PYTHONPATH", "value": value}
+    executor = KubeflowExecutor(
+        env_vars={"PYTHONPATH": value} if where == "env_vars" else {},
+        env_list=[entry] if where == "env_list" else [],
+        container_kwargs={"env": [entry]} if where == "container_kwargs" else {},
+    )
+    executor._task_env.update({"PYTHONPATH": value} if where == "task" else {})
+    assert env_of(executor) == []
+    assert 'export PYTHONPATH="/x:${PYTHONPATH-}"\n' in script_of(executor)
+
+
+@pytest.mark.parametrize("value", ["$PYTHONPATHS", "$$PYTHONPATH", "\\$PYTHON", "$(PYTHONPATH)", "PYTHONPATH"])
+def test_a_value_that_only_looks_so_is_text(value):
+    executor = KubeflowExecutor(env_vars={"PYTHONPATH": value})
+    assert kubelet(env_of(executor)) == {"PYTHONPATH": value}
+
+
+def test_the_script_holds_no_value_but_those():
+    executor = KubeflowExecutor(env_vars={"HF_TOKEN": "hf_secret", "P": "/x:$P"})
+    script = script_of(executor)
+    assert "hf_secret" not in script
+    assert "HF_TOKEN" not in script

@@ -1,0 +1,76 @@
+"""Secrets never show in what nemo_run prints."""
+
+from __future__ import annotations
+
+import pytest
+
+from nemo_run.core._masking import MASK, is_secret, masked
+from nemo_run.core.execution.kubeflow import KubeflowExecutor
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HF_TOKEN", "hf-token", "TOKEN", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "WANDB_API_KEY", "wandb_key",
+        "--api-key", "MYSQL_PASSWD", "GOOGLE_CREDENTIALS", "NGC_APIKEY", "client_secret", "REGISTRY_AUTH",
+    ],
+)  # fmt: skip
+def test_names_of_secrets(name):
+    assert is_secret(name.lstrip("-"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "TOKENIZERS_PARALLELISM", "MONKEY", "KEYBOARD", "PATH", "MAX_TOKENS", "key", "secretKeyRef", "topologyKey",
+        "secretName", "imagePullSecrets", "--tokenizer", "AUTHOR",
+    ],
+)  # fmt: skip
+def test_names_of_other_things(name):
+    assert not is_secret(name.lstrip("-"))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"HF_TOKEN": "hf_abc", "A": "1"}, {"HF_TOKEN": MASK, "A": "1"}),
+        ({"name": "HF_TOKEN", "value": "hf_abc"}, {"name": "HF_TOKEN", "value": MASK}),
+        (
+            {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}},
+            {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}},
+        ),
+        ({"tolerations": [{"key": "nvidia.com/gpu"}]}, {"tolerations": [{"key": "nvidia.com/gpu"}]}),
+        (["--api-key", "k123", "--steps", "3"], ["--api-key", MASK, "--steps", "3"]),
+        (["--api-key=k123", "x"], [f"--api-key={MASK}", "x"]),
+        (("a", 1, None, True), ("a", 1, None, True)),
+        ({"HF_TOKEN": None, "API_KEY": True, "KEY": ""}, {"HF_TOKEN": None, "API_KEY": True, "KEY": ""}),
+        ("export HF_TOKEN=hf_abc A=1", f"export HF_TOKEN={MASK} A=1"),
+        ("exec python x.py --hf_token 'a b' --n 3", f"exec python x.py --hf_token '{MASK}' --n 3"),
+        ('{"password": "p q", "n": 1}', f'{{"password": "{MASK}", "n": 1}}'),
+        ("PASSWORD: abc\nname: x\n", f"PASSWORD: {MASK}\nname: x\n"),
+        ("seen in passing: known-value!", f"seen in passing: {MASK}!"),
+    ],
+)
+def test_masking(value, expected):
+    assert masked(value, secrets=["known-value", ""]) == expected
+
+
+def test_masking_changes_no_input():
+    value = {"env": [{"name": "A_TOKEN", "value": "x"}]}
+    masked(value)
+    assert value == {"env": [{"name": "A_TOKEN", "value": "x"}]}
+
+
+def test_no_secret_value_shows_in_what_an_executor_prints():
+    secret = "hf_very$ it's secret"
+    executor = KubeflowExecutor(
+        env_vars={"HF_TOKEN": secret, "NOTE": f"inside {secret}"},
+        env_list=[{"name": "WANDB_API_KEY", "value": "wandb-123456"}],
+    )
+    executor._task_env["DB_PASSWORD"] = "pass-123456"
+    command = ["curl", "-H", f"Authorization: {secret}", "--token", "tok-1234", "--password=pw-1"]
+    body = executor.get_job_body("n", command)
+    shown = repr(executor) + repr(masked(body, secrets=executor.secret_values()))
+    for value in (secret, secret.replace("$", "$$"), "s secret", "wandb-123456", "pass-123456", "tok-1234", "pw-1"):
+        assert value not in shown
+    assert secret.replace("$", "$$") in repr(body)

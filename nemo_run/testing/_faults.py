@@ -170,11 +170,13 @@ class Faults:
                 return Meter(entry.fault.after_bytes, silent=entry.fault.silent)
         return Meter(None)
 
-    def for_pod(self, pod: Json) -> Pod | None:
-        """Give the fault that *pod* meets next, and count it."""
+    def for_pod(self, pod: Json, kind: str | None = None) -> Pod | None:
+        """Give the fault that *pod* meets next, of this *kind* if one is named, and count it."""
         for entry in self._ready(Pod):
-            if isinstance(entry.fault, Pod) and entry.fault.concerns(pod) and self._strike(entry):
-                return entry.fault
+            fault = entry.fault
+            wanted = isinstance(fault, Pod) and kind in (None, fault.kind) and fault.concerns(pod)
+            if wanted and self._strike(entry):
+                return fault if isinstance(fault, Pod) else None
         return None
 
     def _ready(self, *kinds: type) -> list[_Active]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pathlib
 import pkgutil
 import re
+from types import BuiltinFunctionType
 from typing import Any
 
 import fiddle as fdl
@@ -19,10 +20,10 @@ _PLAIN = (str, int, float, complex, bytes, type(None), type)
 
 
 def symbol(value: Any) -> str | None:
-    """Give the dotted name that *value* is imported by, if its text is one, as of ``torch.bfloat16``."""
+    """Give the dotted name of a built-in function, and of a constant whose text is its name: ``torch.bfloat16``."""
     if isinstance(value, _PLAIN):
         return None
-    name = str(value)
+    name = f"{value.__module__}.{value.__qualname__}" if isinstance(value, BuiltinFunctionType) else str(value)
     if not _DOTTED.fullmatch(name):
         return None
     try:

@@ -75,7 +75,7 @@ def _converted(value: Any, path: str, seen: dict[int, Any]) -> Any:
         return {_TARGET: _name(type(value)), _ARGS: [str(value)]}
     if isinstance(value, enum.Enum):
         return {_TARGET: f"{_name(type(value))}.{value.name}", _CALL: False}
-    if isinstance(value, type | types.FunctionType | types.BuiltinFunctionType | types.MethodType):
+    if isinstance(value, type | types.FunctionType | types.MethodType):
         return {_TARGET: _name(value, path), _CALL: False}
     if (name := symbol(value)) is not None:
         return {_TARGET: name, _CALL: False}

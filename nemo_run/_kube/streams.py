@@ -62,11 +62,11 @@ class LogStream:
     def close(self) -> None:
         """End the stream, also under a thread that is waiting for its next bytes."""
         self._closed = True
-        if self._reading and self._socket is not None:
+        if self._socket is not None:
             # The plain socket's method: an SSLSocket's own would take its TLS state away from the reading thread.
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-        else:
+        if not self._reading:
             self._response.close()
 
 

@@ -1,0 +1,164 @@
+"""Log lines of many pods, put right: bytes to text, what is new after a reconnect, whose lines to show; no I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+
+GAP = "--- lines may be missing ---"
+"""What stands where a log could not be read without a hole."""
+
+LONGEST_LINE = 1 << 20
+"""Bytes after which a line is given in pieces: one without an end must not fill the memory."""
+
+_STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ?(.*)", re.DOTALL)
+_RANK = re.compile(r"\[default(\d+)\]:")
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """One line that a pod's container wrote."""
+
+    pod: str
+    node_index: int | None
+    text: str
+    at: str = ""
+    """When the container wrote it (RFC 3339), as the kubelet says."""
+    gap: bool = False
+    """Whether it stands for lines that may be missing."""
+
+    @property
+    def moment(self) -> tuple[int, int] | None:
+        """Give ``at`` as seconds since the epoch and nanoseconds."""
+        found = _STAMPED.fullmatch(self.at)
+        if not found:
+            return None
+        second = datetime.fromisoformat(found[1] + found[3].replace("Z", "+00:00"))
+        return int(second.timestamp()), int((found[2] or "").ljust(9, "0"))
+
+    def gap_before(self) -> LogLine:
+        """Give the line that says that some before this one may be missing."""
+        return replace(self, text=GAP, gap=True)
+
+
+def stamped(text: str) -> tuple[str, str]:
+    """Split the kubelet's timestamp off a line; "" where there is none."""
+    found = _STAMPED.fullmatch(text)
+    return (text[: found.start(4)].rstrip(" "), found[4]) if found else ("", text)
+
+
+class Lines:
+    """Bytes in any pieces, out as lines of text; what is no UTF-8 becomes U+FFFD."""
+
+    def __init__(self, longest: int = LONGEST_LINE) -> None:
+        self._longest = longest
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> Iterator[str]:
+        """Give the lines that *chunk* completes."""
+        *whole, self._rest = (self._rest + chunk).split(b"\n")
+        for line in whole:
+            yield line.decode("utf-8", "replace")
+        if len(self._rest) >= self._longest:
+            yield from self.finish()
+
+    def finish(self) -> Iterator[str]:
+        """Give what is left without a line's end."""
+        rest, self._rest = self._rest, b""
+        if rest:
+            yield rest.decode("utf-8", "replace")
+
+
+class Resume:
+    """
+    Which lines are new when a container's log is read again from where it was left.
+
+    The API resumes at whole seconds, so that the last one comes again. Lines up
+    to the one seen last, found by its timestamp and how many had the same, are
+    dropped; where it is not there any more, since the log was rotated, a gap is
+    told.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[int, int] | None = None
+        self._same = 0
+        self._highest: tuple[int, int] | None = None
+        self._seeking = False
+        self._met = 0
+        self._told = False
+
+    @property
+    def since(self) -> str | None:
+        """Give the ``sinceTime`` to ask for: the second of the line seen last."""
+        if self._last is None:
+            return None
+        return datetime.fromtimestamp(self._last[0], timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def reattach(self) -> None:
+        """Take what comes now as read again from ``since``."""
+        self._seeking = self._last is not None
+        self._met = 0
+
+    def feed(self, line: LogLine) -> list[LogLine]:
+        """Give *line* if it is new, after a gap's line if some before it may be missing; nothing if it was seen."""
+        moment = line.moment
+        if moment is None:
+            return [line]
+        gap = False
+        if self._seeking and self._highest is not None:
+            if moment == self._last:
+                self._met += 1
+                self._seeking = self._met < self._same
+                return []
+            if moment <= self._highest:
+                return []
+            gap = not self._told
+        self._note(moment)
+        return [line.gap_before(), line] if gap else [line]
+
+    def is_lost(self) -> bool:
+        """Tell, at the end of what was read again, whether the line seen last was not in it; told once."""
+        lost = self._seeking and not self._told
+        self._told = self._told or lost
+        return lost
+
+    def _note(self, moment: tuple[int, int]) -> None:
+        self._same = self._same + 1 if moment == self._last else 1
+        self._last = moment
+        self._highest = max(moment, self._highest or moment)
+        self._seeking = self._told = False
+
+
+class RankFilter:
+    """
+    Choose whose lines to show of a job with *nodes* nodes.
+
+    Where torchrun's prefixes are there: the first rank (set-up, configuration)
+    and the last one (Megatron prints losses there). Lines without a prefix: the
+    first node's.
+    """
+
+    def __init__(self, nodes: int, procs_per_node: int | None = None) -> None:
+        self._last_node = max(nodes, 1) - 1
+        self._last_local = None if procs_per_node is None else max(procs_per_node, 1) - 1
+        self._highest = 0
+
+    def shows(self, line: LogLine) -> bool:
+        """Tell whether to show *line*."""
+        node = line.node_index or 0
+        if line.gap:
+            return node in (0, self._last_node)
+        found = _RANK.match(line.text)
+        if found is None:
+            return node == 0
+        local = int(found[1])
+        return (node, local) == (0, 0) or (node == self._last_node and local == self._local_of_last(local))
+
+    def _local_of_last(self, local: int) -> int:
+        """Give the last rank's local number: the highest that was seen, where nobody said how many there are."""
+        if self._last_local is not None:
+            return self._last_local
+        self._highest = max(self._highest, local)
+        return self._highest

@@ -1,0 +1,208 @@
+"""One pod's log, read in a thread from its first line to its last, over restarts and broken connections."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from nemo_run._kube.demux import GAP, Lines, LogLine, Resume, stamped
+from nemo_run.exceptions import KubeError, NotAuthorized, NotFound, Rejected, ServerError, Unreachable
+
+if TYPE_CHECKING:
+    from nemo_run._kube.api import KubeApi
+    from nemo_run._kube.streams import LogStream
+
+Json = dict[str, Any]
+
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+"""Annotation (and, from Kubernetes 1.28, label) with a pod's number in an Indexed Job."""
+
+_KUBELETS_OWN = ("unable to retrieve container logs for ", "failed to try resolving symlinks in path ")
+"""How lines begin that the kubelet sends instead of a log that it has lost (pkg/kubelet/kuberuntime)."""
+
+_TRIES = 3
+"""Times that the log of an earlier container is asked for: it may go at any moment, so this does not wait long."""
+
+
+class Tail(threading.Thread):
+    """Reads one pod's container; lines, remarks and an error that ends all go to *send*."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        pod: Json,
+        container: str,
+        *,
+        send: Callable[[list[LogLine] | str | KubeError], None],
+        stop: threading.Event,
+        started: Callable[[], int],
+    ) -> None:
+        metadata = pod["metadata"]
+        super().__init__(name=f"log of {metadata['name']}", daemon=True)
+        self._api = api
+        self._namespace = metadata["namespace"]
+        self._name = metadata["name"]
+        self._node = node_index(pod)
+        self._container = container
+        self._send = send
+        self._stop_asked = stop
+        self._rounds_started = started
+        self._news = threading.Condition()
+        self._seen: tuple[int, Json | None] = (started(), pod)
+        self._over = False
+        self._stream: LogStream | None = None
+        self._resume = Resume()
+        self.spoke = False
+
+    def offer(self, round_: int, pod: Json | None, *, over: bool) -> None:
+        """Tell what a look at the pods gave: this one, or that it is gone; and whether the job has ended."""
+        with self._news:
+            self._seen = (round_, pod)
+            self._over = over
+            self._news.notify_all()
+
+    def close(self) -> None:
+        """Wake the thread, so that it ends; *stop* is set already."""
+        with self._news:
+            self._news.notify_all()
+        if (stream := self._stream) is not None:
+            stream.close()
+
+    def run(self) -> None:
+        """Read until the pod is over, or nobody wants it any more."""
+        try:
+            self._follow()
+        except KubeError as error:
+            self._send(error)
+
+    def _follow(self) -> None:
+        pod: Json | None = self._seen[1]
+        start = _restarts(pod, self._container)
+        self._read_earlier(start)
+        complete = whole = False
+        while pod is not None and not self._stop_asked.is_set():
+            restarts = _restarts(pod, self._container)
+            if restarts > start:
+                self._restarted(restarts, skipped=restarts - start - 1, complete=complete)
+                start, complete = restarts, False
+            if not complete:
+                ended = _has_ended(pod, self._container)
+                whole = self._read(ended=ended)
+                complete = whole and ended
+            if complete and (self._over or _is_final(pod)):
+                return
+            pod = self._next_look()
+            if self._over and pod is not None and not has_started(pod, self._container):
+                return
+        if pod is None and not whole and not self._stop_asked.is_set():
+            self._tell_gap()
+
+    def _next_look(self) -> Json | None:
+        """Wait for a look at the pods that began after now."""
+        wanted = self._rounds_started() + 1
+        with self._news:
+            self._news.wait_for(lambda: self._stop_asked.is_set() or self._seen[0] >= wanted)
+            return self._seen[1]
+
+    def _read_earlier(self, restarts: int) -> None:
+        """Read the container before the one that is there when we come; those before it are gone."""
+        if restarts:
+            self._restarted(restarts, skipped=restarts - 1, complete=False)
+
+    def _restarted(self, restarts: int, *, skipped: int, complete: bool) -> None:
+        """Read what is left of the container before; of several since then only the last one's log is kept."""
+        if skipped:
+            self._tell_gap()
+            self._resume = Resume()
+        if skipped or not complete:
+            whole = any(self._read(previous=True, ended=True) for _ in range(_TRIES))
+            if not whole:
+                self._tell_gap()
+        self._resume = Resume()
+        self._send(f"pod {self._name}: container {self._container} restarted, {restarts} times so far")
+
+    def _read(self, *, ended: bool, previous: bool = False) -> bool:
+        """Read on; tell whether the log came to its end, and was not cut off."""
+        lines = Lines()
+        try:
+            with self._api.open_log(
+                self._namespace,
+                self._name,
+                container=self._container,
+                follow=not previous,
+                since_time=self._resume.since,
+                timestamps=True,
+                previous=previous,
+            ) as stream:
+                self._stream = stream
+                if self._stop_asked.is_set():
+                    return False
+                self._resume.reattach()
+                for chunk in stream:
+                    self._pass_on(lines.feed(chunk))
+        except NotAuthorized:
+            raise
+        except (NotFound, Rejected, Unreachable):
+            # Not there yet, not there any more, or cut off: the next look tells.
+            return False
+        except ServerError as error:
+            self._stop_asked.wait(error.retry_after or 0.0)
+            return False
+        finally:
+            self._stream = None
+        if ended:
+            self._pass_on(lines.finish())
+        if self._resume.is_lost():
+            self._tell_gap()
+        return True
+
+    def _pass_on(self, texts: Iterable[str]) -> None:
+        batch: list[LogLine] = []
+        for text in texts:
+            at, said = stamped(text)
+            if not at and said.startswith(_KUBELETS_OWN):
+                self._send(f"pod {self._name}: {said}")
+                self._tell_gap()
+            else:
+                batch += self._resume.feed(LogLine(self._name, self._node, said, at))
+        if batch:
+            self.spoke = True
+            self._send(batch)
+
+    def _tell_gap(self) -> None:
+        self._send([LogLine(self._name, self._node, GAP, gap=True)])
+
+
+def node_index(pod: Json) -> int | None:
+    """Give the pod's number in its Indexed Job: torchrun's node rank."""
+    metadata = pod.get("metadata") or {}
+    for place in ("annotations", "labels"):
+        number = (metadata.get(place) or {}).get(COMPLETION_INDEX)
+        if number is not None:
+            return int(number)
+    return None
+
+
+def has_started(pod: Json, container: str) -> bool:
+    """Tell whether the container runs or ever ran: whether it has a log."""
+    status = _status(pod, container)
+    state = status.get("state") or {}
+    return "running" in state or "terminated" in state or bool(status.get("lastState"))
+
+
+def _has_ended(pod: Json, container: str) -> bool:
+    return "running" not in (_status(pod, container).get("state") or {})
+
+
+def _restarts(pod: Json | None, container: str) -> int:
+    return int(_status(pod or {}, container).get("restartCount") or 0)
+
+
+def _is_final(pod: Json) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _status(pod: Json, container: str) -> Json:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return next((status for status in statuses if status["name"] == container), {})

@@ -1,0 +1,318 @@
+"""
+Runs containers: process trees with a root filesystem, processes and a network of their own.
+
+A container is this machine as one workload may see it (see ``_rootfs``), started by ``_init``.
+Everything lives in namespaces and dies with this process, so that nothing can be left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import marshal
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nemo_run.exceptions import ConfigError
+from nemo_run.testing._images import Images
+from nemo_run.testing._rootfs import Image, Mount, Step, plan
+
+_INIT = Path(__file__).with_name("_init.py")
+_BUFFER = 1 << 20
+
+
+class CannotStart(Exception):
+    """The command, or what it needs, is not there: the words are the container runtime's."""
+
+
+@dataclass(frozen=True)
+class User:
+    """Whom a container's processes belong to, and what is taken from them."""
+
+    uid: int = 0
+    gid: int = 0
+    groups: tuple[int, ...] = ()
+    drop_all: bool = False
+    no_new_privileges: bool = False
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to run in a container."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str = "/"
+    user: User = User()
+
+
+@dataclass(frozen=True)
+class Rootfs:
+    """What a container sees of the machine."""
+
+    image: Image
+    mounts: Sequence[Mount] = ()
+    read_only: bool = False
+
+
+@dataclass
+class Process:
+    """A started command; its streams are asyncio's."""
+
+    pid: int
+    """The command's own process on this machine: in a container of its own, PID 1 there."""
+    _started: asyncio.subprocess.Process
+
+    @property
+    def stdin(self) -> asyncio.StreamWriter | None:
+        """Give where to write its input; only an exec with stdin has one."""
+        return self._started.stdin
+
+    @property
+    def stdout(self) -> asyncio.StreamReader:
+        """Give its output; a container's stderr is in it as well."""
+        stream: asyncio.StreamReader = _present(self._started.stdout)
+        return stream
+
+    @property
+    def stderr(self) -> asyncio.StreamReader:
+        """Give an exec's error output."""
+        stream: asyncio.StreamReader = _present(self._started.stderr)
+        return stream
+
+    async def wait(self) -> int:
+        """Wait for the end; a signal N counts as 128 + N."""
+        code = await self._started.wait()
+        return 128 - code if code < 0 else code
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the command, if it still runs."""
+        if self._started.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End the command; a container's with all its processes."""
+        self.signal(signal.SIGKILL)
+
+
+@dataclass
+class Container(Process):
+    """A running container: its command is PID 1, and with it everything in it ends."""
+
+    command: Command
+
+
+@dataclass
+class Network:
+    """A network of its own, with nothing but ``lo``, shared by the containers of one workload."""
+
+    _holder: Process
+    hosts: Path
+    names: dict[str, list[str]] = field(default_factory=dict)
+    """The names of each pod that is in it, by the pod's uid."""
+
+    @property
+    def pid(self) -> int:
+        """Give the process whose namespaces containers join."""
+        return self._holder.pid
+
+    def add(self, pod: str, names: Sequence[str]) -> None:
+        """Let *names* resolve in this network."""
+        self.names[pod] = list(names)
+        self._write()
+
+    def remove(self, pod: str) -> bool:
+        """Forget the names of a pod; tell if it was the last."""
+        self.names.pop(pod, None)
+        self._write()
+        return not self.names
+
+    async def close(self) -> None:
+        """Let the network go once no container is in it any more."""
+        self._holder.kill()
+        await self._holder.wait()
+        self.hosts.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        # In place: containers have this very file bound.
+        known = dict.fromkeys(name for names in self.names.values() for name in names)
+        lines = ["127.0.0.1\tlocalhost", "::1\tlocalhost", *(f"127.0.0.1\t{name}" for name in known)]
+        with self.hosts.open("r+" if self.hosts.exists() else "w") as file:
+            file.write("\n".join(lines) + "\n")
+            file.truncate()
+
+
+class Runtime:
+    """
+    Starts networks, containers and further commands in them.
+
+    As root containers have the uids of their pods. As anyone else (or with isolation
+    ``"user"``) each network has a user namespace in which there is one uid, shown as root's.
+    """
+
+    def __init__(self, home: Path, images: Images, *, isolation: str = "auto") -> None:
+        if isolation not in ("auto", "root", "user"):
+            raise ConfigError("isolation", isolation, 'write "auto", "root" or "user"')
+        if isolation == "root" and os.geteuid() != 0:
+            raise ConfigError("isolation", isolation, "only root can do that; leave it at 'auto'")
+        self.images = images
+        self.user_namespace = isolation == "user" or os.geteuid() != 0
+        self._stage = home / "root"
+        self._networks = home / "networks"
+        self._count = 0
+        for directory in (self._stage, self._networks):
+            directory.mkdir(parents=True, exist_ok=True)
+
+    async def check(self) -> None:
+        """
+        Start and end a container that does nothing.
+
+        Raises:
+            ConfigError: this machine does not let us; it says what to do.
+        """
+        try:
+            network = await self.open_network()
+        except CannotStart as error:
+            raise ConfigError("isolation", self._shown, f"{error}; {self._advice}") from error
+        try:
+            command = Command(("true",), {"PATH": self.images.find("").path})
+            container = await self.start(network, "check", Rootfs(self.images.find("")), command)
+            await asyncio.gather(container.stdout.read(), container.wait())
+        except CannotStart as error:
+            raise ConfigError("isolation", self._shown, f"{error}; {self._advice}") from error
+        finally:
+            await network.close()
+
+    async def open_network(self) -> Network:
+        """Make an empty network."""
+        spec = {"do": "network", "user_namespace": self.user_namespace}
+        holder = await _start(spec, stdin=True, stderr=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL)
+        self._count += 1
+        network = Network(holder, self._networks / f"hosts-{self._count}")
+        network.remove("")
+        return network
+
+    async def start(self, network: Network, hostname: str, rootfs: Rootfs, command: Command) -> Container:
+        """
+        Start a container.
+
+        Raises:
+            CannotStart: its command is not in the image, or its root filesystem cannot be made.
+        """
+        spec = {
+            **self._command(command),
+            "do": "run",
+            "network": network.pid,
+            "stage": str(self._stage),
+            "steps": self._steps(network, rootfs, command),
+            "hostname": hostname,
+        }
+        process = await _start(spec, stdin=False, stderr=asyncio.subprocess.STDOUT)
+        return Container(process.pid, process._started, command)
+
+    async def exec(self, container: Container, argv: Sequence[str], *, stdin: bool = False) -> Process:
+        """
+        Run one more command in a container, with its environment, working directory and user.
+
+        Raises:
+            CannotStart: the command is not there.
+        """
+        own = container.command
+        command = Command(tuple(argv), own.env, own.cwd, own.user)
+        spec = {**self._command(command), "do": "exec", "container": container.pid}
+        return await _start(spec, stdin=stdin, stderr=asyncio.subprocess.PIPE)
+
+    def _command(self, command: Command) -> dict[str, Any]:
+        user = command.user
+        return {
+            "user_namespace": self.user_namespace,
+            "argv": list(command.argv),
+            "env": dict(command.env),
+            "cwd": command.cwd,
+            "uid": user.uid,
+            "gid": user.gid,
+            "groups": list(user.groups),
+            "drop_all": user.drop_all,
+            "no_new_privileges": user.no_new_privileges,
+        }
+
+    def _steps(self, network: Network, rootfs: Rootfs, command: Command) -> list[Step]:
+        return plan(
+            rootfs.image,
+            tools=self.images.tools if self.images.has_tools(rootfs.image) else None,
+            mounts=[Mount(network.hosts, "/etc/hosts", True), *rootfs.mounts],
+            cwd=command.cwd,
+            read_only=rootfs.read_only,
+            only_root=self.user_namespace or command.user.uid == 0,
+        )
+
+    @property
+    def _shown(self) -> str:
+        return "user" if self.user_namespace else "root"
+
+    @property
+    def _advice(self) -> str:
+        if self.user_namespace:
+            return (
+                "containers need user namespaces here: set user.max_user_namespaces above 0,"
+                " kernel.unprivileged_userns_clone to 1 and kernel.apparmor_restrict_unprivileged_userns to 0"
+                " with sysctl, where the machine has them, or run as root"
+            )
+        return "root may not make namespaces here: run in a virtual machine or a privileged container"
+
+
+async def _start(spec: dict[str, Any], *, stdin: bool, stderr: int, stdout: int = asyncio.subprocess.PIPE) -> Process:
+    """Start ``_init`` with *spec* and wait until the command runs."""
+    status, told = os.pipe()
+    alive, held = os.pipe()
+    given = os.memfd_create("spec")
+    os.write(given, marshal.dumps(spec))
+    os.lseek(given, 0, os.SEEK_SET)
+    passed = (told, given, alive)
+    try:
+        started = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-I", "-S", str(_INIT), *map(str, passed)),
+            stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            limit=_BUFFER,
+            pass_fds=passed,
+        )
+    finally:
+        for descriptor in passed:
+            os.close(descriptor)
+    text = await _read_all(status)
+    os.close(held)
+    first, _, error = text.decode("utf-8", "replace").partition("error ")
+    if error or not first:
+        if started.stdout:
+            await started.stdout.read()
+        await started.wait()
+        raise CannotStart(error or "the container's first process ended before it ran anything")
+    return Process(int(first.split()[1]), started)
+
+
+async def _read_all(descriptor: int) -> bytes:
+    """Read a pipe to its end."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb")
+    )
+    try:
+        return await reader.read()
+    finally:
+        transport.close()
+
+
+def _present(stream: Any) -> Any:
+    if stream is None:
+        raise ValueError("the process was started without this stream")
+    return stream

@@ -1,1 +1,123 @@
-"""The logs of a TrainJob's nodes: followed until the job ends, or read once."""
+"""The logs of a TrainJob's nodes: followed until the job ends, or read as far as they go."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from nemo_run._kube.demux import Lines, LogLine, RankFilter
+from nemo_run._kube.logs import LogFollower
+from nemo_run._kube.resources import POD, TRAINJOB
+from nemo_run._kube.tail import has_started, node_index
+from nemo_run.core.execution._trainjob import TARGET_JOB, phase
+from nemo_run.exceptions import NotFound
+
+if TYPE_CHECKING:
+    from nemo_run._kube.api import KubeApi
+    from nemo_run.core.execution.kubeflow import KubeflowExecutor
+
+ALL_RANKS = "log-allranks_0.out"
+_WAITING_MAX = 1000
+"""Lines that may wait for a slow reader; then following waits too."""
+
+
+def follower(
+    executor: KubeflowExecutor,
+    api: KubeApi,
+    name: str,
+    *,
+    write: Callable[[LogLine], None],
+    on_state: Callable[[str], None],
+) -> LogFollower:
+    """Give what follows all nodes of the TrainJob *name* until it has ended."""
+
+    def finished() -> bool:
+        try:
+            return phase(api.get(TRAINJOB, executor.namespace, name)).ended
+        except NotFound:
+            return True
+
+    return LogFollower(
+        api,
+        executor.namespace,
+        selector=_selector(name),
+        container=executor.container_name,
+        write=write,
+        on_state=on_state,
+        finished=finished,
+    )
+
+
+def streamed(executor: KubeflowExecutor, api: KubeApi, name: str) -> Iterator[str]:
+    """Yield what the caller wants to see until the job has ended; write all nodes' lines to the job's directory."""
+    inbox: queue.Queue[LogLine | Exception | None] = queue.Queue(_WAITING_MAX)
+    over = threading.Event()
+    ranks = RankFilter(executor.nnodes(), executor.nproc_per_node())
+
+    def hand_over(item: LogLine | Exception | None) -> None:
+        while not over.is_set():
+            with suppress(queue.Full):
+                return inbox.put(item, timeout=0.2)
+
+    following = follower(executor, api, name, write=hand_over, on_state=lambda text: None)
+
+    def run() -> None:
+        try:
+            following.run()
+        except Exception as error:
+            hand_over(error)
+        else:
+            hand_over(None)
+
+    with ExitStack() as stack:
+        stack.callback(over.set)
+        stack.callback(following.close)
+        file = _log_file(executor, stack)
+        threading.Thread(target=run, name=f"logs of {name}", daemon=True).start()
+        while (item := inbox.get()) is not None:
+            if isinstance(item, Exception):
+                raise item
+            if file:
+                file.write(f"{item.text}\n")
+                file.flush()
+            if ranks.shows(item):
+                yield item.text
+
+
+def _log_file(executor: KubeflowExecutor, stack: ExitStack) -> TextIO | None:
+    if not executor.job_dir:
+        return None
+    directory = Path(executor.job_dir)
+    directory.mkdir(parents=True, exist_ok=True)
+    # Anew: following starts with the first line that there still is.
+    return stack.enter_context(open(directory / ALL_RANKS, "w", encoding="utf-8", newline="\n"))
+
+
+def read(executor: KubeflowExecutor, api: KubeApi, name: str, *, lines: int) -> Iterator[str]:
+    """Yield the last *lines* of what the caller wants to see, as far as the nodes have come."""
+    ranks = RankFilter(executor.nnodes(), executor.nproc_per_node())
+    pods = api.list(POD, executor.namespace, labels=_selector(name))
+    shown: deque[str] = deque(maxlen=lines)
+    for pod in sorted(pods, key=lambda pod: (node_index(pod) or 0, pod["metadata"]["name"])):
+        if has_started(pod, executor.container_name):
+            texts = _texts(api, executor.namespace, pod["metadata"]["name"], executor.container_name)
+            found = (LogLine(pod["metadata"]["name"], node_index(pod), text) for text in texts)
+            shown.extend(line.text for line in found if ranks.shows(line))
+    yield from shown
+
+
+def _texts(api: KubeApi, namespace: str, pod: str, container: str) -> Iterator[str]:
+    lines = Lines()
+    with closing(api.open_log(namespace, pod, container=container)) as stream:
+        for chunk in stream:
+            yield from lines.feed(chunk)
+    yield from lines.finish()
+
+
+def _selector(name: str) -> str:
+    return f"jobset.sigs.k8s.io/jobset-name={name},jobset.sigs.k8s.io/replicatedjob-name={TARGET_JOB}"

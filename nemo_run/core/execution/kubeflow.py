@@ -324,22 +324,23 @@ class KubeflowExecutor(Executor):
 
     def fetch_logs(self, job_name: str, stream: bool = False, lines: int = 100, timeout: int = 60) -> Iterable[str]:
         """
-        Yield the log lines of the TrainJob *job_name*: rank 0 and the last rank, or the first node's.
-
-        All ranks' lines go to ``<job_dir>/log-allranks_0.out``.
+        Yield the log lines of the TrainJob *job_name*: rank 0's and the last rank's, or the first node's.
 
         Args:
-            stream: go on until the job ends; otherwise what there is, at most *lines* at its end.
+            stream: go on until the job ends, and write all nodes' lines to ``<job_dir>/log-allranks_0.out``.
+            lines: without *stream*, how many to give at most; the last ones.
+            timeout: not needed any more, since every request has its own.
         """
         from nemo_run.core.execution import _joblogs
 
-        return _joblogs.fetched(self, self._connect(), job_name, stream=stream, lines=lines, timeout=timeout)
+        api = self._connect()
+        return _joblogs.streamed(self, api, job_name) if stream else _joblogs.read(self, api, job_name, lines=lines)
 
     def follow_logs(self, job_name: str, *, write: Callable[[LogLine], None], on_state: Callable[[str], None]) -> None:
         """Give *write* each log line of all nodes once, until the job has ended and all was read."""
         from nemo_run.core.execution import _joblogs
 
-        _joblogs.follow(self, self._connect(), job_name, write=write, on_state=on_state)
+        _joblogs.follower(self, self._connect(), job_name, write=write, on_state=on_state).run()
 
     def cancel(self, job_name: str, wait: bool = False, timeout: int = 300, poll_interval: int = 5) -> bool | None:
         """

@@ -62,7 +62,8 @@ def streamed(executor: KubeflowExecutor, api: KubeApi, name: str) -> Iterator[st
     def hand_over(item: LogLine | Exception | None) -> None:
         while not over.is_set():
             with suppress(queue.Full):
-                return inbox.put(item, timeout=0.2)
+                inbox.put(item, timeout=0.2)
+                break
 
     following = follower(executor, api, name, write=hand_over, on_state=lambda text: None)
 

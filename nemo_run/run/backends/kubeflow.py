@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 from nemo_run._kube.api import connect
+from nemo_run._kube.demux import LogLine, RankFilter
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
 from nemo_run.config import get_nemorun_home
 from nemo_run.core.execution.kubeflow import KubeflowExecutor, KubeflowJobState
@@ -24,7 +24,6 @@ from nemo_run.run.backends.base import AppRecord, DryRun, Watcher
 from nemo_run.run.job import AppState, AppStatus, is_terminal
 
 if TYPE_CHECKING:
-    from nemo_run._kube.demux import LogLine
     from nemo_run.core.execution.kubeflow import JobReport
 
 logger = logging.getLogger("nemo_run")
@@ -63,7 +62,8 @@ class KubeflowBackend:
     def submit(self, submission: Submission, watcher: Watcher) -> AppRecord:
         """Copy what the job needs, create the TrainJob, and write its record at once."""
         executor = _executor(submission)
-        executor._session.on_state, executor._session.on_progress = watcher.state, watcher.progress
+        executor._session.on_state = lambda text: watcher.state(f"copy pod: {text}")
+        executor._session.on_progress = watcher.progress
         command = _prepare(submission, executor)
         executor.package(executor.packager, job_name=executor.job_name)
         job_name, state = executor.launch(name=executor.job_name, cmd=executor.start_command(command))
@@ -199,9 +199,6 @@ class _Sink:
     """Takes the lines of all ranks: all to the file, the first and the last rank's to the watcher."""
 
     def __init__(self, file: TextIO, watcher: Watcher, task: str, executor: KubeflowExecutor) -> None:
-        from nemo_run._kube.demux import RankFilter
-
-        self._lock = threading.Lock()
         self._file = file
         self._watcher = watcher
         self._task = task
@@ -209,11 +206,10 @@ class _Sink:
         self._filter = RankFilter(executor.nnodes(), executor.nproc_per_node())
 
     def write(self, line: LogLine) -> None:
-        with self._lock:
-            self._file.write(f"[pod/{line.pod}/{self._container}] {line.text}\n")
-            self._file.flush()
-            if self._filter.shows(line):
-                self._watcher.line(f"{self._task}/{line.node_index or 0}", line.text)
+        self._file.write(f"[pod/{line.pod}/{self._container}] {line.text}\n")
+        self._file.flush()
+        if self._filter.shows(line):
+            self._watcher.line(f"{self._task}/{line.node_index or 0}", line.text)
 
 
 def _executor(submission: Submission) -> KubeflowExecutor:
@@ -329,7 +325,7 @@ def _last_state(entry: Mapping[str, Any]) -> AppState:
     if entry.get("state") in AppState.__members__:
         return AppState[entry["state"]]
     written = {state.value: ours for state, ours in _STATES.items()}
-    return written.get(entry.get("job_status"), AppState.UNKNOWN)
+    return written.get(str(entry.get("job_status")), AppState.UNKNOWN)
 
 
 def _restored(app_id: str, entry: Mapping[str, Any], experiment_id: str, task: str) -> KubeflowExecutor | None:

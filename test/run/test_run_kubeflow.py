@@ -1,0 +1,302 @@
+"""``run.run`` on Kubernetes, end to end: real processes, volumes and logs of a cluster on localhost."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import nemo_run as run
+from nemo_run._kube.resources import POD, TRAINJOB
+from nemo_run.exceptions import ConfigError, JobFailed, KubeError
+from nemo_run.run.job import AppState
+
+HELLO = "echo node $PET_NODE_RANK of $PET_NNODES: $GREETING; echo done"
+
+
+def executor(**changes):
+    fields = {
+        "image": "python:3.12",
+        "num_nodes": 2,
+        "volumes": [{"name": "work", "persistentVolumeClaim": {"claimName": "shared"}}],
+        "workdir_volume_mount": {"name": "work", "mountPath": "/nemo_run", "subPath": "team-a"},
+        "env_vars": {"GREETING": "hello"},
+    }
+    return run.KubeflowExecutor(**{**fields, **changes})
+
+
+def objects(kube, kind):
+    return kube.do(lambda store: store.list(kind, "default"))
+
+
+def job_dir(title):
+    return Path(run.Experiment.from_title(title).jobs[0].executor.job_dir)
+
+
+def state(title):
+    (facts,) = run.Experiment.from_title(title).status(return_dict=True).values()
+    return facts["status"]
+
+
+def in_another_process(code, *args):
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *args], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def wait_for(what, seconds=40):
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.1)
+
+
+def test_a_script_on_two_nodes(kube, capsys, tmp_path):
+    """Synced, run, followed to its end; every rank's line is kept once, and the state is known elsewhere."""
+    run.run(run.Script(inline=HELLO), executor=executor(), name="train")
+    kept = (job_dir("train") / "log-allranks_0.out").read_text().splitlines()
+    assert sorted(re.sub(r"\[pod/(.*?)/(\w+)\]", r"\2", line) for line in kept) == [
+        "node done",
+        "node done",
+        "node node 0 of 2: hello",
+        "node node 1 of 2: hello",
+    ]
+    out = capsys.readouterr().out
+    assert re.findall(r"^train/.*", out, re.MULTILINE) == ["train/0 node 0 of 2: hello", "train/0 done"]
+    assert "train: SUCCEEDED" in out
+    assert re.search(r'Experiment\.from_id\("train_\d+"\)', out)
+    assert [pod["metadata"]["name"] for pod in objects(kube, POD) if "mover" in pod["metadata"]["name"]] == []
+
+    seen = in_another_process(
+        """
+        import nemo_run as run
+        (facts,) = run.Experiment.from_title("train").status(return_dict=True).values()
+        print(str(facts["status"]), facts["handle"], facts["local_dir"])
+        """
+    )
+    (job,) = objects(kube, TRAINJOB)
+    exp_id = run.Experiment.catalog("train")[0]
+    assert seen.stdout.split() == [
+        "SUCCEEDED",
+        f"kubeflow://nemo_run/{exp_id}___train___{job['metadata']['name']}",
+        str(tmp_path / "nemorun" / "experiments" / "train" / exp_id / "train"),
+    ]
+
+
+def test_the_state_of_an_ended_job_needs_no_cluster(kube):
+    run.run(run.Script(inline="true"), executor=executor(num_nodes=1), name="train")
+    before = len(kube.requests)
+    assert state("train") == AppState.SUCCEEDED
+    assert len(kube.requests) == before
+
+
+def test_a_failed_job_says_pod_and_exit_code_and_returns_normally(kube, capsys):
+    run.run(run.Script(inline="echo bad; exit 3"), executor=executor(num_nodes=1), name="train")
+    assert state("train") == AppState.FAILED
+    (line,) = re.findall(r"train: FAILED .*", capsys.readouterr().out)
+    assert "exit code 3" in line
+    assert "node" in line
+
+
+def test_a_failed_job_raises_where_asked_for(kube):
+    with pytest.raises(JobFailed, match="exit code 3"):
+        run.run(run.Script(inline="exit 3"), executor=executor(num_nodes=1), name="train", raise_on_failure=True)
+
+
+def test_detached_it_returns_at_once_and_is_found_later(kube, tmp_path, capsys):
+    gate = kube.claim("shared") / "gate"
+    script = run.Script(inline="until test -e /data/gate; do sleep 0.1; done; echo open")
+    mounts = [{"name": "work", "mountPath": "/data"}]
+    run.run(script, executor=executor(num_nodes=1, volume_mounts=mounts), name="train", detach=True)
+    assert "Detaching from Experiment" in capsys.readouterr().out
+    assert state("train") in (AppState.SUBMITTED, AppState.PENDING, AppState.RUNNING)
+    wait_for(lambda: state("train") == AppState.RUNNING)
+    gate.touch()
+    wait_for(lambda: state("train") == AppState.SUCCEEDED)
+    capsys.readouterr()
+    run.Experiment.from_title("train").logs("train")
+    assert any(line.endswith("open") for line in capsys.readouterr().out.splitlines())
+
+
+def test_it_can_be_cancelled_by_another_process_and_stays_cancelled(kube):
+    run.run(run.Script(inline="sleep 600"), executor=executor(num_nodes=1), name="train", detach=True)
+    code = 'import nemo_run as run; run.Experiment.from_title("train").cancel("train")'
+    assert in_another_process(code).returncode == 0
+    assert state("train") == AppState.CANCELLED
+    assert objects(kube, TRAINJOB) == []
+
+
+def test_a_job_deleted_by_someone_else_is_cancelled_and_says_so(kube, capsys):
+    run.run(run.Script(inline="sleep 600"), executor=executor(num_nodes=1), name="train", detach=True)
+    (job,) = objects(kube, TRAINJOB)
+    kube.do(lambda store: store.delete(TRAINJOB, "default", job["metadata"]["name"]))
+    wait_for(lambda: objects(kube, TRAINJOB) == [])
+    capsys.readouterr()
+    run.Experiment.from_title("train").status()
+    assert "- Status: CANCELLED (deleted outside nemo_run)" in capsys.readouterr().out
+
+
+def test_a_cluster_that_will_not_say_leaves_what_was_last_seen(kube, tmp_path, monkeypatch, capsys):
+    run.run(run.Script(inline="sleep 600"), executor=executor(num_nodes=1), name="train", detach=True)
+    monkeypatch.setenv("NEMO_RUN_LOCAL_KUBE", str(tmp_path / "nothing"))
+    capsys.readouterr()
+    run.Experiment.from_title("train").status()
+    assert re.search(r"- Status: (SUBMITTED|PENDING|RUNNING) \(.*stale\)", capsys.readouterr().out)
+
+
+@dataclass(kw_only=True)
+class Privileged(run.Plugin):
+    def setup(self, task, executor):
+        assert isinstance(executor, run.KubeflowExecutor)
+        executor.volumes.append({"name": "scratch", "emptyDir": {}})
+        executor.volume_mounts.append({"name": "scratch", "mountPath": "/scratch"})
+        executor.env_vars.setdefault("FROM_PLUGIN", self.experiment_id)
+        task.args.extend(["--more", "a b"])
+
+
+def test_a_plugin_changes_the_launched_job_and_not_the_callers_executor(kube):
+    mine, script = executor(num_nodes=1), run.Script("/bin/echo", entrypoint="env", args=["--first"])
+    run.run(script, executor=mine, plugins=[Privileged()], name="train", dryrun=False)
+    (job,) = objects(kube, TRAINJOB)
+    assert mine == executor(num_nodes=1)
+    assert script == run.Script("/bin/echo", entrypoint="env", args=["--first"])
+    assert "--first --more a b" in (job_dir("train") / "log-allranks_0.out").read_text()
+    assert "/scratch" in json.dumps(job["spec"])
+
+
+def test_each_run_takes_a_fresh_snapshot_of_the_executor(kube):
+    mine = executor(num_nodes=1)
+    for attempt in ("first", "second"):
+        mine.env_vars.update({"GREETING": attempt})
+        run.run(run.Script(inline=HELLO), executor=mine, name="retry")
+        assert f": {attempt}" in (job_dir("retry") / "log-allranks_0.out").read_text()
+    assert len(objects(kube, TRAINJOB)) == 2
+
+
+def test_a_dry_run_asks_nobody_and_leaves_nothing(tmp_path, capsys):
+    """No cluster, no kubeconfig: the manifest and the launch script, masked."""
+    mine = executor(env_vars={"HF_TOKEN": "hf_abcdefgh"})
+    run.run(run.Script(inline="train", env={"WANDB_API_KEY": "wandb_12345"}), executor=mine, name="train", dryrun=True)
+    out = capsys.readouterr().out
+    assert "kind: TrainJob" in out
+    assert "subPath: team-a" in out
+    assert "# launch.sh\n#!/bin/bash" in out
+    assert "hf_abcdefgh" not in out
+    assert "wandb_12345" not in out
+    assert list((tmp_path / "nemorun").iterdir()) == []
+
+
+def test_a_dry_run_gives_the_manifest_unmasked(capsys):
+    with run.Experiment("train", executor=executor(env_vars={"HF_TOKEN": "hf_abcdefgh"})) as exp:
+        exp.add(run.Script(inline="train"), name="train")
+        manifests = exp.dryrun(log=False)
+    assert {"name": "HF_TOKEN", "value": "hf_abcdefgh"} in manifests["train"]["spec"]["trainer"]["env"]
+    assert "kind" not in capsys.readouterr().out
+
+
+def test_records_hold_what_finds_the_very_same_job_and_are_the_owners_alone(kube, tmp_path):
+    run.run(run.Script(inline="true"), executor=executor(num_nodes=1), name="train")
+    path = tmp_path / "nemorun" / ".kubeflow_jobs.json"
+    ((app_id, record),) = json.loads(path.read_text()).items()
+    (job,) = objects(kube, TRAINJOB)
+    exp_id = run.Experiment.catalog("train")[0]
+    assert app_id == f"{exp_id}___train___{job['metadata']['name']}"
+    assert {key: record[key] for key in ("job_name", "task", "namespace", "uid", "server", "state")} == {
+        "job_name": job["metadata"]["name"],
+        "task": "train",
+        "namespace": "default",
+        "uid": job["metadata"]["uid"],
+        "server": kube.url,
+        "state": "SUCCEEDED",
+    }
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE((job_dir("train") / "configs" / "train_executor.yaml").stat().st_mode) == 0o600
+
+
+def test_what_the_server_refuses_raises_and_leaves_no_job(kube, capsys):
+    with pytest.raises(KubeError):
+        run.run(run.Script(inline="true"), executor=executor(runtime_ref="nowhere"), name="train")
+    assert objects(kube, TRAINJOB) == []
+    assert objects(kube, POD) == []
+    assert "train: SUCCEEDED" not in capsys.readouterr().out
+
+
+def test_a_wrong_argument_is_told_before_anything_is_asked(kube):
+    before = len(kube.requests)
+    with pytest.raises(ConfigError, match="workdir_volume_mount"):
+        run.run(run.Script(inline="true"), executor=executor(volumes=[]), name="train")
+    assert len(kube.requests) == before
+
+
+def test_several_tasks_run_side_by_side(kube):
+    with run.Experiment("pair", executor=executor(num_nodes=1)) as exp:
+        for name in ("a", "b"):
+            exp.add(run.Script(inline=f"echo I am {name}"), name=name)
+        exp.run()
+    assert {task: str(facts["status"]) for task, facts in exp.status(return_dict=True).items()} == {
+        "a": "SUCCEEDED",
+        "b": "SUCCEEDED",
+    }
+    for name in ("a", "b"):
+        assert f"I am {name}" in Path(exp._exp_dir, name, "log-allranks_0.out").read_text()
+
+
+CLIENT = """
+    import nemo_run as run
+    executor = run.KubeflowExecutor(
+        image="python:3.12",
+        volumes=[{"name": "work", "persistentVolumeClaim": {"claimName": "shared"}}],
+        workdir_volume_mount={"name": "work", "mountPath": "/nemo_run"},
+    )
+    run.run(run.Script(inline="echo up; sleep 600"), executor=executor, name="train")
+    print("not reached")
+"""
+
+
+def client():
+    return subprocess.Popen(
+        [sys.executable, "-u", "-c", textwrap.dedent(CLIENT)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_while_following_the_job_keeps_running(kube, number):
+    child = client()
+    for line in child.stdout:
+        if line == "train/0 up\n":
+            break
+    child.send_signal(number)
+    out, err = child.communicate(timeout=30)
+    assert (child.returncode, err) == (130, "")
+    assert "Interrupted: train keeps running. To see it, or to end it:" in out
+    assert re.search(r'experiment = run\.Experiment\.from_id\("train_\d+"\)', out)
+    assert "not reached" not in out
+    assert state("train") == AppState.RUNNING
+    assert len(objects(kube, TRAINJOB)) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_while_the_copy_pod_starts_nothing_is_left(kube, number):
+    from nemo_run.testing import Pod
+
+    with kube.fault(Pod("*mover*", "never-ready")):
+        child = client()
+        wait_for(lambda: objects(kube, POD))
+        child.send_signal(number)
+        out, err = child.communicate(timeout=60)
+    assert (child.returncode, err) == (130, "")
+    assert "Interrupted: no job was launched." in out
+    assert objects(kube, TRAINJOB) == []
+    assert objects(kube, POD) == []

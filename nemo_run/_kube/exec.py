@@ -123,6 +123,7 @@ class _Stream:
         self._stdin = self._messages(stdin)
         self._control: deque[bytes] = deque()
         self._pending = memoryview(b"")
+        self._pending_is_input = False
         self._end: Exit | None = None
         self._closed = False
         self._deaf = False
@@ -185,8 +186,10 @@ class _Stream:
             return
         if self._control:
             self._pending = memoryview(self._control.popleft())
+            self._pending_is_input = False
         elif self._end is None and (message := next(self._stdin, None)) is not None:
             self._pending = memoryview(_frame(frames.BINARY, message))
+            self._pending_is_input = True
 
     def _messages(self, stdin: Iterable[bytes] | None) -> Iterator[bytes]:
         """Give the messages that carry the command's input, and the one that ends it."""
@@ -209,7 +212,8 @@ class _Stream:
             self._pending = memoryview(b"")
             return
         self._pending = self._pending[sent:]
-        self._heard = self._moved = time.monotonic()
+        if self._pending_is_input:  # our own pings prove nothing: the kernel takes them for a dead peer as well
+            self._heard = self._moved = time.monotonic()
 
     def _read(self) -> None:
         try:

@@ -172,7 +172,6 @@ def fetch_tree(
             _check(result, what)
         elif result.exit_code:
             logger.warning("%s: files changed meanwhile: %s", what, result.said)
-        spool.seek(0)
         return unpack(spool, dest, source=source, skip=skip)
 
 

@@ -87,7 +87,9 @@ def _own_rules(local: Path, directory: PurePosixPath) -> Rules:
         return ()
     from pathspec import GitIgnoreSpec
 
-    return ((directory, GitIgnoreSpec.from_lines(text.splitlines())),)
+    # To pathspec `logs/**` is also `logs/` itself; to git it is all that lies below, so that `!logs/keep` can hold.
+    lines = [f"{line}/*" if line.endswith("/**") else line for line in text.splitlines()]
+    return ((directory, GitIgnoreSpec.from_lines(lines)),)
 
 
 def _left_out(path: PurePosixPath, is_dir: bool, rules: Rules) -> bool:

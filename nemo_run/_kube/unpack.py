@@ -48,6 +48,7 @@ def unpack(archive: IO[bytes], dest: Path, *, source: PurePosixPath, skip: Skip 
         TransferError: the archive is broken or has an unsafe member (then nothing is written), or *dest* cannot
             be written.
     """
+    archive.seek(0)
     try:
         with tarfile.open(fileobj=archive, mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
             members = _members(tar, archive)

@@ -94,10 +94,10 @@ class ExecServer:
         except ConnectionError:
             pass
         finally:
+            process._transport.close()  # type: ignore[attr-defined]  # kills it, and closes pipes that nobody read
             feeding.cancel()
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            await asyncio.wait([feeding])
+            await process.wait()
 
     async def _feed(
         self, request: web.Request, socket: web.WebSocketResponse, process: asyncio.subprocess.Process, play: Play
@@ -112,12 +112,12 @@ class ExecServer:
             came += len(message.data) - 1
             if play.cut_in is not None and came >= play.cut_in:
                 _abort(request)
-                return
+                break
             try:
                 process.stdin.write(message.data[1:])
                 await process.stdin.drain()
             except ConnectionError:
-                return
+                break
         if process.stdin is not None:
             process.stdin.close()
 
@@ -179,6 +179,7 @@ def serving(server: ExecServer) -> Iterator[ExecServer]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0.01)  # for what the tasks' ends have left to the loop
 
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()

@@ -1,0 +1,485 @@
+"""Following over real sockets: a server whose pods and logs the test moves along."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+import pytest
+from fakes.answers import Answer, Asked, Server, kubeconfig, status
+from fakes.clock import FakeClock
+
+from nemo_run._kube import auth
+from nemo_run._kube.api import KubeApi
+from nemo_run._kube.demux import GAP, LogLine
+from nemo_run._kube.logs import LogFollower
+from nemo_run._kube.tail import node_index
+from nemo_run._kube.wire import Wire
+from nemo_run.exceptions import NotAuthorized, ServerError
+
+WAIT = 20.0
+
+
+def stamp(number: int) -> str:
+    return f"2026-01-01T00:00:{number // 10:02d}.{number % 10:09d}Z"
+
+
+def log(*numbers: int) -> bytes:
+    """Give log lines as the kubelet gives them, ten a second."""
+    return b"".join(f"{stamp(number)} line {number}\n".encode() for number in numbers)
+
+
+def pod(name: str, state: str = "running", *, phase: str = "", restarts: int = 0, node: int | None = 0, **more) -> dict:
+    annotations = {} if node is None else {"batch.kubernetes.io/job-completion-index": str(node)}
+    container = {"name": "node", "state": {state: more.pop("told", {})}, "restartCount": restarts}
+    if restarts:
+        container["lastState"] = {"terminated": {"exitCode": 1}}
+    default = {"running": "Running", "waiting": "Pending", "terminated": "Succeeded"}[state]
+    return {
+        "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}", "annotations": annotations},
+        "status": {"phase": phase or default, "containerStatuses": [container], **more},
+    }
+
+
+class Cluster:
+    """Pods and their logs. A log is a function of what was asked: each request gets its own answer."""
+
+    def __init__(self) -> None:
+        self.pods: list[dict] | Answer = []
+        self.logs: dict[str, Callable[[dict[str, str]], Answer]] = {}
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.looks = 0
+
+    def __call__(self, asked: Asked) -> Answer:
+        query = dict(asked.query)
+        if asked.path.endswith("/pods"):
+            assert query == {"labelSelector": "job=x", "limit": "500"}
+            self.looks += 1
+            return self.pods if isinstance(self.pods, Answer) else Answer(200, {"items": self.pods})
+        name = asked.path.split("/")[-2]
+        assert (query.pop("container"), query.pop("timestamps")) == ("node", "true")
+        self.asked.append((name, query))
+        return self.logs[name](query)
+
+
+def since(data: bytes, query: dict[str, str]) -> bytes:
+    """Give what of a log the kubelet gives: whole seconds."""
+    wanted = query.get("sinceTime", "")[:19].encode()
+    return b"".join(line + b"\n" for line in data.split(b"\n")[:-1] if line[:19] >= wanted)
+
+
+def gap(name: str, node: int | None = 0) -> LogLine:
+    return LogLine(name, node, GAP, gap=True)
+
+
+def lines(name: str, *numbers: int, node: int | None = 0) -> list[LogLine]:
+    return [LogLine(name, node, f"line {number}", stamp(number)) for number in numbers]
+
+
+class Following:
+    """A follower in a thread of its own, and what it said."""
+
+    def __init__(self, server: Server, tmp_path, **options) -> None:
+        file = kubeconfig(tmp_path / "config", server.url)
+        self.lines: list[LogLine] = []
+        self.states: list[str] = []
+        self.over = threading.Event()
+        self.error: BaseException | None = None
+        self.follower = LogFollower(
+            KubeApi(Wire(lambda: auth.load([file]))),
+            "ns",
+            selector="job=x",
+            container="node",
+            write=options.pop("write", self.lines.append),
+            on_state=self.states.append,
+            finished=options.pop("finished", self.over.is_set),
+            interval=0.05,
+            **options,
+        )
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.follower.run()
+        except BaseException as error:
+            self.error = error
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + WAIT
+        while not condition():
+            assert time.monotonic() < deadline, (self.lines, self.states, self.error)
+            time.sleep(0.01)
+
+    def end(self) -> None:
+        self.over.set()
+        self.thread.join(WAIT)
+        assert not self.thread.is_alive()
+        assert [thread.name for thread in threading.enumerate() if thread.name.startswith("log of")] == []
+
+
+@pytest.fixture
+def cluster():
+    return Cluster()
+
+
+@pytest.fixture
+def follow(cluster, tmp_path):
+    """Give a function that starts to follow; whatever happens it is ended."""
+    with Server(cluster) as server:
+        started: list[Following] = []
+
+        def follow(**options) -> Following:
+            started.append(Following(server, tmp_path, **options))
+            return started[-1]
+
+        yield follow
+        for following in started:
+            following.follower.close()
+            following.over.set()
+            following.thread.join(WAIT)
+
+
+def held(chunks: Iterable[bytes], hold: threading.Event) -> Iterable[bytes]:
+    """Give an answer's chunks that stays open until it is let go."""
+    yield from chunks
+    hold.wait(WAIT)
+
+
+def test_everything_from_the_first_line_and_every_pod(cluster, follow):
+    """Fifty lines before we come, twelve pods at once."""
+    names = [f"p{number}" for number in range(12)]
+    cluster.pods = [pod(name, node=number) for number, name in enumerate(names)]
+    hold = threading.Event()
+    for name in names:
+        cluster.logs[name] = lambda query: Answer(200, held([log(*range(50))], hold))
+    following = follow()
+    following.until(lambda: len(following.lines) == 600)
+    cluster.pods = [pod(name, "terminated", node=number) for number, name in enumerate(names)]
+    for name in names:
+        cluster.logs[name] = lambda query: Answer(200, since(log(*range(51)), query))
+    hold.set()
+    following.end()
+    for number, name in enumerate(names):
+        got = [item for item in following.lines if item.pod == name]
+        assert got == lines(name, *range(51), node=number)
+    assert all(query.get("follow") == "true" and "tailLines" not in query for _, query in cluster.asked)
+
+
+def test_a_pod_is_waited_for_with_the_reason(cluster, follow):
+    """No pod, a pod that cannot start, and one that says nothing are three different things."""
+    following = follow()
+    following.until(lambda: following.states == ["no pod yet"])
+    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/5 nodes"}
+    cluster.pods = [{**pod("a"), "status": {"phase": "Pending", "conditions": [unschedulable]}}]
+    following.until(lambda: following.states[1:] == ["pod a: Unschedulable: 0/5 nodes"])
+    cluster.pods = [pod(name, "waiting", told={"reason": "ContainerCreating"}) for name in ("b", "a")]
+    following.until(lambda: following.states[2:] == ["2 pods (a, …): ContainerCreating"])
+    hold = threading.Event()
+    cluster.logs["a"] = cluster.logs["b"] = lambda query: Answer(200, held([], hold))
+    cluster.pods = [pod("a"), pod("b")]
+    following.until(lambda: following.states[3:] == ["2 pods (a, …): running, no output yet"])
+    cluster.pods = [pod("a", "terminated"), pod("b", "terminated")]
+    cluster.logs["a"] = cluster.logs["b"] = lambda query: Answer(200, b"")
+    hold.set()
+    following.end()
+    assert following.states[4:] == ["the job ended, and its pods wrote nothing"]
+
+
+def test_a_job_that_ends_without_a_pod_says_so(cluster, follow):
+    following = follow()
+    following.until(lambda: cluster.looks > 3)
+    following.end()
+    assert following.states == ["no pod yet", "the job ended, and no pod of it was seen running"]
+
+
+@pytest.mark.parametrize("cut", [True, False], ids=["cut", "ended"])
+def test_a_stream_that_stops_early_is_taken_up_where_it_was(cluster, follow, cut):
+    """A proxy ended it while the pod runs: each line comes once, none is missing."""
+    answers = iter(
+        [
+            lambda query: Answer(200, iter([log(1, 2, 11, 12), b"2026-01-01T00:00:01.00"]), cut=cut),
+            lambda query: Answer(503, b"no"),
+            lambda query: Answer(200, iter([since(log(1, 2, 11, 12, 13), query)]), cut=cut),
+        ]
+    )
+    last = lambda query: Answer(200, since(log(1, 2, 11, 12, 13, 14), query))  # noqa: E731
+    cluster.pods = [pod("a")]
+    cluster.logs["a"] = lambda query: next(answers, last)(query)
+    following = follow()
+    following.until(lambda: len(following.lines) == 6)
+    cluster.pods = [pod("a", "terminated")]
+    following.end()
+    assert following.lines == lines("a", 1, 2, 11, 12, 13, 14)
+    assert [query.get("sinceTime") for _, query in cluster.asked[:4]] == [None] + ["2026-01-01T00:00:01Z"] * 3
+
+
+def test_a_rotated_log_tells_that_lines_may_be_missing(cluster, follow):
+    answers = iter([log(1, 2), log(30, 31)])
+    cluster.pods = [pod("a")]
+    cluster.logs["a"] = lambda query: Answer(200, next(answers, log(30, 31)))
+    following = follow()
+    following.until(lambda: len(following.lines) == 5)
+    cluster.pods = [pod("a", "terminated")]
+    following.end()
+    rotated = LogLine("a", 0, GAP, stamp(30), gap=True)
+    assert following.lines == [*lines("a", 1, 2), rotated, *lines("a", 30, 31)]
+
+
+def test_bytes_that_are_no_text_do_not_stop_it(cluster, follow):
+    data = b"".join(
+        stamp(number).encode() + b" " + text + b"\n" for number, text in enumerate([b"ok", b"\xe4", b"\xff\xfe"])
+    )
+    cluster.pods = [pod("a", "terminated")]
+    cluster.logs["a"] = lambda query: Answer(200, iter([data[:34], data[34:]]))
+    following = follow()
+    following.end()
+    assert [item.text for item in following.lines] == ["ok", "\ufffd", "\ufffd\ufffd"]
+
+
+def test_a_last_line_without_an_end_is_given(cluster, follow):
+    cluster.pods = [pod("a", "terminated")]
+    cluster.logs["a"] = lambda query: Answer(200, log(1) + stamp(2).encode() + b" line 2")
+    following = follow()
+    following.end()
+    assert following.lines == lines("a", 1, 2)
+
+
+class TestRestarts:
+    def answer(self, now: bytes, before: bytes | None) -> Callable[[dict[str, str]], Answer]:
+        missing = status(400, "BadRequest", 'previous terminated container "node" in pod "a" not found')
+
+        def answer(query):
+            if query.get("previous") != "true":
+                return Answer(200, since(now, query))
+            return missing if before is None else Answer(200, since(before, query))
+
+        return answer
+
+    def test_the_rest_of_the_container_before_comes_first(self, cluster, follow):
+        cluster.pods = [pod("a")]
+        cluster.logs["a"] = self.answer(log(1, 2), None)
+        following = follow()
+        following.until(lambda: len(following.lines) == 2)
+        cluster.logs["a"] = self.answer(log(40), log(1, 2, 3))
+        cluster.pods = [pod("a", restarts=1)]
+        following.until(lambda: len(following.lines) == 4)
+        cluster.pods = [pod("a", "terminated", restarts=1)]
+        following.end()
+        assert following.lines == lines("a", 1, 2, 3, 40)
+        assert "pod a: container node restarted, 1 times so far" in following.states
+
+    def test_a_crashing_container_is_followed_through_its_pauses(self, cluster, follow):
+        """CrashLoopBackOff: the log of the container that ended is read once, the next one when it is there."""
+        waiting = {"reason": "CrashLoopBackOff", "message": "back-off 10s"}
+        crashed = pod("a", "waiting", told=waiting, phase="Running")
+        crashed["status"]["containerStatuses"][0]["lastState"] = {"terminated": {"exitCode": 1}}
+        cluster.pods = [crashed]
+        cluster.logs["a"] = self.answer(log(1), None)
+        following = follow()
+        following.until(lambda: len(following.lines) == 1 and cluster.looks > 5)
+        assert len(cluster.asked) == 1
+        cluster.logs["a"] = self.answer(log(40), log(1))
+        cluster.pods = [pod("a", restarts=1)]
+        following.until(lambda: len(following.lines) == 2)
+        cluster.pods = [pod("a", "terminated", restarts=1)]
+        following.end()
+        assert following.lines == lines("a", 1, 40)
+
+    def test_one_that_came_before_us_is_read_too(self, cluster, follow):
+        cluster.pods = [pod("a", "terminated", restarts=1)]
+        cluster.logs["a"] = self.answer(log(40), log(1, 2))
+        following = follow()
+        following.end()
+        assert following.lines == lines("a", 1, 2, 40)
+
+    def test_earlier_ones_are_lost_and_that_is_told(self, cluster, follow):
+        cluster.pods = [pod("a", "terminated", restarts=3)]
+        cluster.logs["a"] = self.answer(log(40), log(30))
+        following = follow()
+        following.end()
+        assert following.lines == [gap("a"), *lines("a", 30, 40)]
+
+    def test_a_previous_log_that_is_gone_is_told(self, cluster, follow):
+        cluster.pods = [pod("a", "terminated", restarts=1)]
+        cluster.logs["a"] = self.answer(log(40), None)
+        following = follow()
+        following.end()
+        assert following.lines == [gap("a"), *lines("a", 40)]
+
+
+def test_pods_that_come_later_are_followed(cluster, follow):
+    """A job that is restarted as a whole gets new pods."""
+    cluster.pods = [pod("a", "terminated", phase="Failed")]
+    cluster.logs["a"] = lambda query: Answer(200, since(log(1), query))
+    cluster.logs["b"] = lambda query: Answer(200, since(log(2), query))
+    following = follow()
+    following.until(lambda: len(following.lines) == 1)
+    cluster.pods = [pod("b", "terminated")]
+    following.end()
+    assert following.lines == [*lines("a", 1), *lines("b", 2)]
+
+
+def test_a_pod_deleted_after_its_stream_was_cut_may_have_said_more(cluster, follow):
+    cluster.pods = [pod("a")]
+    cluster.logs["a"] = lambda query: Answer(200, iter([log(1)]), cut=True)
+    following = follow()
+    following.until(lambda: len(following.lines) == 1)
+    cluster.pods = []
+    following.until(lambda: len(following.lines) == 2)
+    following.end()
+    assert following.lines == [*lines("a", 1), gap("a")]
+
+
+def test_a_pod_deleted_after_its_log_ended_has_said_all(cluster, follow):
+    hold = threading.Event()
+    cluster.pods = [pod("a")]
+    cluster.logs["a"] = lambda query: Answer(200, held([log(1)], hold))
+    following = follow()
+    following.until(lambda: len(following.lines) == 1)
+    cluster.pods = []
+    hold.set()
+    following.end()
+    assert following.lines == lines("a", 1)
+
+
+def test_what_the_kubelet_says_instead_of_a_log_is_no_output(cluster, follow):
+    cluster.pods = [pod("a", "terminated")]
+    cluster.logs["a"] = lambda query: Answer(200, b"unable to retrieve container logs for containerd://1f2e")
+    following = follow()
+    following.end()
+    assert following.lines == [gap("a")]
+    assert "pod a: unable to retrieve container logs for containerd://1f2e" in following.states
+
+
+def test_an_api_that_is_away_is_outlasted(cluster, follow):
+    """The list and the question for the job's own state fail for a while."""
+    over = threading.Event()
+    answers = iter([False, ServerError("get TrainJob x", "etcd is away", status=500), False])
+
+    def finished():
+        answer = next(answers, over.is_set())
+        if isinstance(answer, ServerError):
+            raise answer
+        return answer
+
+    cluster.pods = Answer(503, b"away")
+    following = follow(finished=finished)
+    following.until(lambda: cluster.looks > 3)
+    cluster.pods = [pod("a", "terminated")]
+    cluster.logs["a"] = lambda query: Answer(200, since(log(1), query))
+    following.until(lambda: len(following.lines) == 1)
+    over.set()
+    following.end()
+    assert following.error is None
+    assert following.states[:3] == [
+        "cannot look at the pods: away; trying again",
+        "cannot tell whether the job has ended: etcd is away; asking again",
+        "cannot look at the pods: away; trying again",
+    ]
+
+
+def test_a_server_that_asks_for_a_pause_gets_it(cluster, tmp_path):
+    """Retry-After holds for the looks at the pods, which are not tried again otherwise."""
+    answers = iter([Answer(429, b"busy", {"Retry-After": "7"}), Answer(200, {"items": []})])
+    clock = FakeClock()
+    over = iter([False, False, True])
+    with Server(lambda asked: next(answers, Answer(200, {"items": []}))) as server:
+        file = kubeconfig(tmp_path / "config", server.url)
+        LogFollower(
+            KubeApi(Wire(lambda: auth.load([file]))),
+            "ns",
+            selector="job=x",
+            container="node",
+            write=print,
+            on_state=lambda text: None,
+            finished=lambda: next(over),
+            clock=clock,
+            interval=2,
+        ).run()
+    assert clock.time == pytest.approx(9)
+
+
+@pytest.mark.parametrize("what", ["pods", "logs"])
+def test_without_the_right_it_ends_with_an_error(cluster, follow, what):
+    refused = status(403, "Forbidden", 'User "u" cannot get resource "pods/log"')
+    cluster.pods = refused if what == "pods" else [pod("a")]
+    cluster.logs["a"] = lambda query: refused
+    following = follow()
+    following.thread.join(WAIT)
+    assert isinstance(following.error, NotAuthorized)
+
+
+def test_a_container_that_outlives_its_job_is_left_after_a_while(cluster, follow):
+    hold = threading.Event()
+    cluster.pods = [pod("a")]
+    cluster.logs["a"] = lambda query: Answer(200, held([log(1)], hold))
+    following = follow(linger=0.3)
+    following.until(lambda: len(following.lines) == 1)
+    following.end()
+    hold.set()
+    assert following.lines == lines("a", 1)
+
+
+def test_an_error_of_the_writer_ends_everything(cluster, follow):
+    """A full disk, or Ctrl-C: no thread stays behind, however quiet the logs are."""
+    hold = threading.Event()
+    cluster.pods = [pod(name) for name in ("a", "b")]
+    cluster.logs["a"] = lambda query: Answer(200, held([log(1)], hold))
+    cluster.logs["b"] = lambda query: Answer(200, held([], hold))
+
+    def write(line):
+        raise KeyboardInterrupt
+
+    following = follow(write=write)
+    following.thread.join(WAIT)
+    following.end()
+    hold.set()
+    assert isinstance(following.error, KeyboardInterrupt)
+
+
+def test_a_slow_writer_holds_the_readers_back(cluster, follow):
+    """What is read but not written yet stays small."""
+    sent = []
+
+    def flood():
+        for number in range(2000):
+            sent.append(number)
+            yield (stamp(number % 600).encode() + b" " + b"x" * 1000 + b"\n") * 60
+
+    gate = threading.Event()
+    got = []
+
+    def write(line):
+        gate.wait(WAIT)
+        got.append(1)
+
+    cluster.pods = [pod("a")]
+    cluster.logs["a"] = lambda query: Answer(200, flood())
+    following = follow(write=write)
+    following.until(following.follower._inbox.full)
+    assert len(sent) < 500
+    cluster.pods = [pod("a", "terminated")]
+    cluster.logs["a"] = lambda query: Answer(200, b"")
+    following.follower.close()
+    gate.set()
+    following.end()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "index"),
+    [
+        ({}, None),
+        ({"labels": {"batch.kubernetes.io/job-completion-index": "3"}}, 3),
+        (
+            {
+                "labels": {"batch.kubernetes.io/job-completion-index": "3"},
+                "annotations": {"batch.kubernetes.io/job-completion-index": "0"},
+            },
+            0,
+        ),
+    ],
+)
+def test_the_number_of_a_node(metadata, index):
+    assert node_index({"metadata": metadata}) == index

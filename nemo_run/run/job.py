@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -108,6 +109,7 @@ class Job(ConfigurableMixin):
 
     def __post_init__(self) -> None:
         self._submissions: list[Submission] = []
+        self._task_text: str | None = None
 
     @property
     def handles(self) -> list[str]:
@@ -126,6 +128,7 @@ class Job(ConfigurableMixin):
     def prepare(self, serialize_metadata_for_scripts: bool = True) -> None:
         """Write what the task needs into its job directory."""
         self.executor.create_job_dir()
+        self._task_text = None
         self._submissions = [
             submission(self.id, self.task, self.executor, serialize_metadata=serialize_metadata_for_scripts)
         ]
@@ -217,6 +220,7 @@ class JobGroup(ConfigurableMixin):
             raise ConfigError("executor", names, "a group of tasks needs executors of one kind: Local, Docker or Slurm")
         self.executors = executors * len(self.tasks) if len(executors) == 1 else executors
         self._submissions: list[Submission] = []
+        self._task_text: str | None = None
 
     @property
     def state(self) -> AppState:
@@ -245,6 +249,7 @@ class JobGroup(ConfigurableMixin):
     def prepare(self, serialize_metadata_for_scripts: bool = True) -> None:
         """Write what the tasks need into their job directory."""
         self.executor.create_job_dir()
+        self._task_text = None
         self._submissions = [
             submission(f"{self.id}-{index}", task, executor, serialize_metadata=serialize_metadata_for_scripts)
             for index, (task, executor) in enumerate(zip(self.tasks, self.executors, strict=True))
@@ -302,12 +307,21 @@ class JobGroup(ConfigurableMixin):
 
 
 def _serialized(job: Job | JobGroup, part: str, empty: Any) -> tuple[str, str]:
-    config = job.to_config()
-    task = getattr(config, part)
-    setattr(config, part, empty)
-    config.plugins = None
+    rest = copy.copy(job)
+    setattr(rest, part, empty)
+    rest.plugins = None
     serializer = ZlibJSONSerializer()
-    return serializer.serialize(config), serializer.serialize(task)
+    if job._task_text is None:
+        task = getattr(job, part)
+        # A job that was loaded keeps its task as text until somebody asks for it.
+        job._task_text = task if isinstance(task, str) else serializer.serialize(_as_configs(task))
+    return serializer.serialize(rest.to_config()), job._task_text
+
+
+def _as_configs(task: Any) -> Any:
+    if isinstance(task, list):
+        return [_as_configs(one) for one in task]
+    return task.to_config() if isinstance(task, Script) else task
 
 
 def _check_task(task: Any) -> None:

@@ -1,0 +1,121 @@
+"""Plays the Job controller for Indexed Jobs: keeps a pod for each index until all have succeeded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nemo_run._kube.resources import POD
+from nemo_run.testing._jobset import INDEX, pod
+from nemo_run.testing._kinds import JOB
+from nemo_run.testing._podstatus import now
+from nemo_run.testing._store import Store
+
+Json = dict[str, Any]
+
+
+def finished(job: Json) -> str | None:
+    """Give ``Complete`` or ``Failed`` once the Job is."""
+    for condition in job.get("status", {}).get("conditions", []):
+        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
+            return str(condition["type"])
+    return None
+
+
+class JobController:
+    """Brings the Jobs of a store forward, one step at each call."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def reconcile(self, job: Json) -> Json:
+        """Create and delete pods as *job* needs it now; give it with its new status."""
+        if finished(job):
+            return job
+        pods = self.pods(job)
+        live = [each for each in pods if _live(each)]
+        done = {_index(each) for each in pods if _phase(each) == "Succeeded"}
+        failed = [each for each in pods if _phase(each) == "Failed" and "deletionTimestamp" not in each["metadata"]]
+        conditions: list[Json] = []
+        wanted = range(job["spec"]["completions"])
+        if job["spec"].get("suspend"):
+            self._delete(live)
+            live = []
+            conditions.append(_condition("Suspended", "JobSuspended", "Job suspended"))
+        elif _too_many_failures(job, live, failed):
+            self._delete(live)
+            live = []
+            message = "Job has reached the specified backoff limit"
+            conditions.append(_condition("Failed", "BackoffLimitExceeded", message))
+            self._store.event(job, "BackoffLimitExceeded", message, component="job-controller")
+        elif done.issuperset(wanted):
+            conditions.append(_condition("Complete", "CompletionsReached", "Reached expected number of succeeded pods"))
+            self._store.event(job, "Completed", "Job completed", "Normal", component="job-controller")
+        else:
+            busy = {_index(each) for each in pods if _phase(each) not in ("Succeeded", "Failed")}
+            live += [self._create(job, index) for index in wanted if index not in busy | done]
+        status = {
+            "active": len(live),
+            "ready": sum(map(_ready, live)),
+            "succeeded": len(done),
+            "failed": len(failed),
+            "conditions": conditions,
+        }
+        meta = job["metadata"]
+        return self._store.patch_status(JOB, meta["namespace"], meta["name"], status, merge=False)
+
+    def pods(self, job: Json) -> list[Json]:
+        """Give the pods that *job* owns."""
+        meta = job["metadata"]
+        found = self._store.list(POD, meta["namespace"], labels=f"batch.kubernetes.io/job-name={meta['name']}")
+        return [each for each in found if _owner(each) == meta["uid"]]
+
+    def _create(self, job: Json, index: int) -> Json:
+        made = self._store.create(POD, job["metadata"]["namespace"], pod(job, index))
+        text = f"Created pod: {made['metadata']['name']}"
+        self._store.event(job, "SuccessfulCreate", text, "Normal", component="job-controller")
+        return made
+
+    def _delete(self, pods: list[Json]) -> None:
+        for each in pods:
+            self._store.delete(POD, each["metadata"]["namespace"], each["metadata"]["name"])
+
+
+def _too_many_failures(job: Json, live: list[Json], failed: list[Json]) -> bool:
+    """Count restarts in place and failed pods against the Job's ``backoffLimit``."""
+    limit = job["spec"].get("backoffLimit", 6)
+    if len(failed) > limit:
+        return True
+    if job["spec"]["template"]["spec"].get("restartPolicy") != "OnFailure":
+        return False
+    restarts: int = sum(
+        status["restartCount"]
+        for each in live
+        for group in ("containerStatuses", "initContainerStatuses")
+        for status in each.get("status", {}).get(group, [])
+    )
+    return restarts > 0 if limit == 0 else restarts >= limit
+
+
+def _condition(kind: str, reason: str, message: str) -> Json:
+    return {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now()}
+
+
+def _owner(pod: Json) -> str:
+    return next((ref["uid"] for ref in pod["metadata"].get("ownerReferences", []) if ref.get("controller")), "")
+
+
+def _phase(pod: Json) -> str:
+    return str(pod.get("status", {}).get("phase", "Pending"))
+
+
+def _live(pod: Json) -> bool:
+    return "deletionTimestamp" not in pod["metadata"] and _phase(pod) not in ("Succeeded", "Failed")
+
+
+def _ready(pod: Json) -> bool:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _index(pod: Json) -> int:
+    return int(pod["metadata"]["annotations"][INDEX])

@@ -125,7 +125,7 @@ def test_a_ping_of_the_server_is_answered(start):
 
 @pytest.mark.parametrize("play", [Play(cut_in=100_000), Play(cut_out=100_000)], ids=["input", "output"])
 def test_a_cut_stream_is_no_end_of_the_command(start, play):
-    with pytest.raises(Unreachable, match="exec in team/mover-1: .*before the command ended"):
+    with pytest.raises(Unreachable, match=r"exec in team/mover-1: .*before the command ended"):
         run_exec(start(server(play)), POD, ["cat"], stdin=blocks(40))
 
 

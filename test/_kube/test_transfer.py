@@ -179,8 +179,8 @@ def test_a_far_side_that_cannot_write_says_why(api, tmp_path):
 def test_a_file_where_a_directory_is_fails_with_the_words_of_tar(api, tmp_path):
     (tmp_path / "there/f/full").mkdir(parents=True)
     (tmp_path / "f").write_bytes(os.urandom(20 << 20))
+    files = [SourceFile(PurePosixPath("f"), tmp_path / "f")]
     with pytest.raises(TransferError) as caught:
-        files = [SourceFile(PurePosixPath("f"), tmp_path / "f")]
         send_tree(api, POD, files, posix(tmp_path / "there"), spool_dir=tmp_path)
     assert caught.value.exit_code in (1, 2)
     assert "tar: " in caught.value.stderr
@@ -189,7 +189,7 @@ def test_a_file_where_a_directory_is_fails_with_the_words_of_tar(api, tmp_path):
 @pytest.mark.parametrize("far", ["gnu"], indirect=True)
 def test_a_missing_tool_is_named(far, api, tmp_path):
     (tmp_path / "bin/tar").unlink()
-    with pytest.raises(TransferError, match="exit code 127: .*tar: not found"):
+    with pytest.raises(TransferError, match=r"exit code 127: .*tar: not found"):
         send_tree(api, POD, [], posix(tmp_path / "there"), spool_dir=tmp_path)
 
 

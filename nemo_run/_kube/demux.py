@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 
 GAP = "--- lines may be missing ---"
@@ -38,10 +38,6 @@ class LogLine:
         second = datetime.fromisoformat(found[1] + found[3].replace("Z", "+00:00"))
         return int(second.timestamp()), int((found[2] or "").ljust(9, "0"))
 
-    def gap_before(self) -> LogLine:
-        """Give the line that says that some before this one may be missing."""
-        return replace(self, text=GAP, gap=True)
-
 
 def stamped(text: str) -> tuple[str, str]:
     """Split the kubelet's timestamp off a line; "" where there is none."""
@@ -73,21 +69,25 @@ class Lines:
 
 class Resume:
     """
-    Which lines are new when a container's log is read again from where it was left.
+    Which lines of a container's log are new, when it is read again and again.
 
     The API resumes at whole seconds, so that the last one comes again. Lines up
     to the one seen last, found by its timestamp and how many had the same, are
-    dropped; where it is not there any more, since the log was rotated, a gap is
-    told.
+    dropped. Where a later line comes without it, something lies between: the log
+    was rotated, or is another container's by now. Then ``missed`` is set, the
+    line is not taken, and the caller looks elsewhere before it lets go.
     """
 
     def __init__(self) -> None:
         self._last: tuple[int, int] | None = None
         self._same = 0
         self._highest: tuple[int, int] | None = None
-        self._seeking = False
+        self._lowest: tuple[int, int] | None = None
+        self._floor: tuple[int, int] | None = None
         self._met = 0
-        self._told = False
+        self.seeking = False
+        """Whether the line seen last has yet to come again."""
+        self.missed = False
 
     @property
     def since(self) -> str | None:
@@ -97,38 +97,39 @@ class Resume:
         return datetime.fromtimestamp(self._last[0], timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def reattach(self) -> None:
-        """Take what comes now as read again from ``since``."""
-        self._seeking = self._last is not None
+        """Take what comes now as read again."""
+        self.seeking = self._last is not None
+        self.missed = False
         self._met = 0
+        self._floor = self._lowest
 
-    def feed(self, line: LogLine) -> list[LogLine]:
-        """Give *line* if it is new, after a gap's line if some before it may be missing; nothing if it was seen."""
+    def let_go(self) -> None:
+        """Seek the line seen last no more: what is later than all that was seen is new."""
+        self._last = None
+        self.seeking = self.missed = False
+
+    def is_new(self, line: LogLine) -> bool:
+        """Take *line* if it is new, or tell that it is not."""
         moment = line.moment
         if moment is None:
-            return [line]
-        gap = False
-        if self._seeking and self._highest is not None:
+            return True
+        if self._highest is not None and (self.seeking or self._last is None):
+            if self._floor is not None and moment < self._floor:
+                # From a container that ended before we came.
+                self._lowest = min(moment, self._lowest or moment)
+                return True
             if moment == self._last:
                 self._met += 1
-                self._seeking = self._met < self._same
-                return []
-            if moment <= self._highest:
-                return []
-            gap = not self._told
-        self._note(moment)
-        return [line.gap_before(), line] if gap else [line]
-
-    def is_lost(self) -> bool:
-        """Tell, at the end of what was read again, whether the line seen last was not in it; told once."""
-        lost = self._seeking and not self._told
-        self._told = self._told or lost
-        return lost
-
-    def _note(self, moment: tuple[int, int]) -> None:
+                self.seeking = self._met < self._same
+                return False
+            if moment <= self._highest or self.seeking:
+                self.missed = moment > self._highest
+                return False
         self._same = self._same + 1 if moment == self._last else 1
         self._last = moment
         self._highest = max(moment, self._highest or moment)
-        self._seeking = self._told = False
+        self._lowest = min(moment, self._lowest or moment)
+        return True
 
 
 class RankFilter:

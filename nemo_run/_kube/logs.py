@@ -90,15 +90,16 @@ class LogFollower:
             NotAuthorized: pods or their logs may not be read.
         """
         try:
-            while not self._is_over():
+            while not self._stop.is_set() and not self._is_over():
                 self._look()
                 self._serve(max(self._interval, self._asked_to_wait))
-            self._read_tails()
+            if not self._stop.is_set():
+                self._read_tails()
         finally:
             self.close()
 
     def close(self) -> None:
-        """End all threads, also those that wait for a quiet log."""
+        """End ``run`` and all threads, also those that wait for a quiet log; any thread may call it."""
         self._stop.set()
         for tail in self._tails.values():
             tail.close()
@@ -118,6 +119,8 @@ class LogFollower:
         deadline = self._clock.now() + self._linger
         self._look(over=True)
         while any(tail.is_alive() for tail in self._tails.values()) and self._clock.now() < deadline:
+            if self._stop.is_set():
+                return
             self._serve(min(self._interval, _AT_THE_END), until_quiet=True)
             self._look(over=True)
         self._drain()
@@ -180,7 +183,7 @@ class LogFollower:
     def _serve(self, seconds: float, *, until_quiet: bool = False) -> None:
         """Write what comes for so long."""
         end = self._clock.now() + seconds
-        while (left := end - self._clock.now()) > 0:
+        while (left := end - self._clock.now()) > 0 and not self._stop.is_set():
             self._drain()
             if until_quiet and not any(tail.is_alive() for tail in self._tails.values()):
                 return

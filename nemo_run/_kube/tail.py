@@ -22,7 +22,7 @@ _KUBELETS_OWN = ("unable to retrieve container logs for ", "failed to try resolv
 """How lines begin that the kubelet sends instead of a log that it has lost (pkg/kubelet/kuberuntime)."""
 
 _TRIES = 3
-"""Times that the log of an earlier container is asked for: it may go at any moment, so this does not wait long."""
+"""Times that the log of an earlier container is asked for: it may go at any moment."""
 
 
 class Tail(threading.Thread):
@@ -78,14 +78,12 @@ class Tail(threading.Thread):
 
     def _follow(self) -> None:
         pod: Json | None = self._seen[1]
-        start = _restarts(pod, self._container)
-        self._read_earlier(start)
+        restarts = 0
         complete = whole = False
         while pod is not None and not self._stop_asked.is_set():
-            restarts = _restarts(pod, self._container)
-            if restarts > start:
-                self._restarted(restarts, skipped=restarts - start - 1, complete=complete)
-                start, complete = restarts, False
+            if (now := _restarts(pod, self._container)) > restarts:
+                self._restarted(now, skipped=now - restarts - 1)
+                restarts, complete = now, False
             if not complete:
                 ended = _has_ended(pod, self._container)
                 whole = self._read(ended=ended)
@@ -105,25 +103,25 @@ class Tail(threading.Thread):
             self._news.wait_for(lambda: self._stop_asked.is_set() or self._seen[0] >= wanted)
             return self._seen[1]
 
-    def _read_earlier(self, restarts: int) -> None:
-        """Read the container before the one that is there when we come; those before it are gone."""
-        if restarts:
-            self._restarted(restarts, skipped=restarts - 1, complete=False)
-
-    def _restarted(self, restarts: int, *, skipped: int, complete: bool) -> None:
-        """Read what is left of the container before; of several since then only the last one's log is kept."""
+    def _restarted(self, restarts: int, *, skipped: int) -> None:
+        """Read what is left of the container before; of several since the last look only that one's log is kept."""
         if skipped:
             self._tell_gap()
-            self._resume = Resume()
-        if skipped or not complete:
-            whole = any(self._read(previous=True, ended=True) for _ in range(_TRIES))
-            if not whole:
-                self._tell_gap()
-        self._resume = Resume()
-        self._send(f"pod {self._name}: container {self._container} restarted, {restarts} times so far")
+        if not self._read_previous():
+            self._tell_gap()
+            self._resume.let_go()
+        self._send(f"pod {self._name}: container {self._container} was restarted (restart {restarts})")
+
+    def _read_previous(self) -> bool:
+        """Read the container before the present one; tell whether its log is there."""
+        there = any(self._read(previous=True, ended=True) for _ in range(_TRIES))
+        if there and not self._resume.seeking:
+            # The line seen last was there, so that the present container's log is new from its start.
+            self._resume.let_go()
+        return there
 
     def _read(self, *, ended: bool, previous: bool = False) -> bool:
-        """Read on; tell whether the log came to its end, and was not cut off."""
+        """Read on; tell whether the log came to its end, without a cut or a hole."""
         lines = Lines()
         try:
             with self._api.open_log(
@@ -131,7 +129,7 @@ class Tail(threading.Thread):
                 self._name,
                 container=self._container,
                 follow=not previous,
-                since_time=self._resume.since,
+                since_time=None if previous else self._resume.since,
                 timestamps=True,
                 previous=previous,
             ) as stream:
@@ -140,7 +138,9 @@ class Tail(threading.Thread):
                     return False
                 self._resume.reattach()
                 for chunk in stream:
-                    self._pass_on(lines.feed(chunk))
+                    self._pass_on(lines.feed(chunk), previous=previous)
+                    if self._resume.missed:
+                        break
         except NotAuthorized:
             raise
         except (NotFound, Rejected, Unreachable):
@@ -151,27 +151,46 @@ class Tail(threading.Thread):
             return False
         finally:
             self._stream = None
-        if ended:
-            self._pass_on(lines.finish())
-        if self._resume.is_lost():
-            self._tell_gap()
+        if ended and not self._resume.missed:
+            self._pass_on(lines.finish(), previous=previous)
+        if self._resume.seeking and not previous:
+            self._bridge()
+            return False
         return True
 
-    def _pass_on(self, texts: Iterable[str]) -> None:
+    def _bridge(self) -> None:
+        """Look for the line seen last in the log of the container before: a restart shows there first."""
+        self._read_previous()
+        if self._resume.seeking:
+            self._tell_gap()
+            self._resume.let_go()
+
+    def _pass_on(self, texts: Iterable[str], *, previous: bool) -> None:
         batch: list[LogLine] = []
         for text in texts:
             at, said = stamped(text)
+            line = LogLine(self._name, self._node, said, at)
             if not at and said.startswith(_KUBELETS_OWN):
                 self._send(f"pod {self._name}: {said}")
-                self._tell_gap()
-            else:
-                batch += self._resume.feed(LogLine(self._name, self._node, said, at))
+                batch.append(self._gap())
+            elif self._resume.is_new(line):
+                batch.append(line)
+            elif self._resume.missed:
+                if not previous:
+                    break
+                batch.append(self._gap())
+                self._resume.let_go()
+                if self._resume.is_new(line):
+                    batch.append(line)
         if batch:
             self.spoke = True
             self._send(batch)
 
+    def _gap(self) -> LogLine:
+        return LogLine(self._name, self._node, GAP, gap=True)
+
     def _tell_gap(self) -> None:
-        self._send([LogLine(self._name, self._node, GAP, gap=True)])
+        self._send([self._gap()])
 
 
 def node_index(pod: Json) -> int | None:

@@ -69,49 +69,67 @@ def test_moments_are_the_same_in_every_zone():
     assert line("").moment is None
 
 
+def taken(resume: Resume, *lines: LogLine) -> list[str]:
+    return [item.text for item in lines if resume.is_new(item)]
+
+
 class TestResume:
     def test_asks_for_the_second_of_the_line_seen_last(self):
         resume = Resume()
         assert resume.since is None
-        resume.feed(line("2026-01-01T01:00:01.9+01:00"))
+        resume.is_new(line("2026-01-01T01:00:01.9+01:00"))
         assert resume.since == "2026-01-01T00:00:01Z"
 
     def test_lines_with_one_timestamp_are_told_apart_by_their_number(self):
         resume = Resume()
         same = [line(at(5), text) for text in "abc"]
-        assert [resume.feed(item) for item in same[:2]] == [[same[0]], [same[1]]]
+        assert taken(resume, *same[:2]) == ["a", "b"]
         resume.reattach()
-        assert [resume.feed(item) for item in same] == [[], [], [same[2]]]
+        assert taken(resume, *same) == ["c"]
 
-    def test_a_rotated_log_tells_of_the_gap_once(self):
+    def test_a_later_line_without_the_one_seen_last_is_not_taken(self):
+        """Something lies between; once let go, what is later is new, and nothing comes twice."""
         resume = Resume()
-        resume.feed(line(at(5)))
+        old, later, latest = line(at(5), "old"), line(at(9), "later"), line(at(10), "latest")
+        resume.is_new(old)
         resume.reattach()
-        assert resume.feed(line(at(9), "new")) == [LogLine("p", 0, GAP, at(9), gap=True), line(at(9), "new")]
-        assert resume.feed(line(at(10))) == [line(at(10))]
+        assert (taken(resume, later), resume.missed) == ([], True)
+        resume.let_go()
+        assert (resume.since, resume.missed, resume.seeking) == (None, False, False)
         resume.reattach()
-        assert [resume.feed(line(at(9), "new")), resume.feed(line(at(10)))] == [[], []]
-        assert not resume.is_lost()
+        assert taken(resume, old, later, latest) == ["later", "latest"]
+        resume.reattach()
+        assert (taken(resume, later, latest), resume.seeking) == ([], False)
 
-    def test_a_log_that_became_empty_is_a_gap_too(self):
+    def test_a_log_that_became_empty_leaves_it_seeking(self):
         resume = Resume()
-        resume.feed(line(at(5)))
+        resume.is_new(line(at(5)))
         resume.reattach()
-        assert (resume.is_lost(), resume.is_lost()) == (True, False)
-        resume.reattach()
-        assert resume.feed(line(at(9))) == [line(at(9))]
+        assert (resume.seeking, resume.missed) == (True, False)
 
-    def test_an_empty_log_read_again_is_none(self):
+    def test_an_empty_log_read_again_misses_nothing(self):
         resume = Resume()
         resume.reattach()
-        assert not resume.is_lost()
-        assert resume.feed(line(at(1))) == [line(at(1))]
+        assert not resume.seeking
+        assert taken(resume, line(at(1), "a")) == ["a"]
 
     def test_what_has_no_timestamp_is_passed_on(self):
         resume = Resume()
-        resume.feed(line(at(5)))
+        resume.is_new(line(at(5)))
         resume.reattach()
-        assert resume.feed(line("")) == [line("")]
+        assert taken(resume, line("", "a")) == ["a"]
+
+    def test_what_is_older_than_all_that_was_seen_is_new(self):
+        """A container restarted before we knew: its first log is read after its second one."""
+        resume = Resume()
+        second = [line(at(moment), str(moment)) for moment in (7, 8)]
+        first = [line(at(moment), str(moment)) for moment in (1, 2, 3)]
+        taken(resume, *second)
+        for expected in (["1", "2", "3"], []):
+            resume.reattach()
+            assert taken(resume, *first) == expected
+        resume.reattach()
+        assert taken(resume, *second, line(at(9), "9")) == ["9"]
 
     @given(
         st.lists(st.integers(0, 3 * 10**9), min_size=1, max_size=40).map(sorted),
@@ -124,22 +142,19 @@ class TestResume:
         for cut in [*cuts, len(log)]:
             resume.reattach()
             since = resume.since or ""
-            for item in [item for item in log if item.at[:19] >= since[:19]][:cut]:
-                got += resume.feed(item)
-        assert got == log
+            got += taken(resume, *[item for item in log if item.at[:19] >= since[:19]][:cut])
+            assert not resume.missed
+        assert got == [item.text for item in log]
 
     @given(st.permutations(range(6)), st.integers(1, 6))
     def test_lines_out_of_order_come_once_too(self, moments, cut):
         """Standard output and error are stamped by two writers, so that neighbours may be swapped."""
         log = [line(at(moment), str(moment)) for moment in moments]
-        resume, got = Resume(), []
-        for item in log[:cut]:
-            got += resume.feed(item)
+        resume = Resume()
+        got = taken(resume, *log[:cut])
         resume.reattach()
-        for item in log:
-            got += resume.feed(item)
-        assert [item for item in got if item.gap] == []
-        assert got == log
+        got += taken(resume, *log)
+        assert sorted(got) == sorted(item.text for item in log)
 
 
 class TestRankFilter:

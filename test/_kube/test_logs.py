@@ -216,15 +216,25 @@ def test_a_stream_that_stops_early_is_taken_up_where_it_was(cluster, follow, cut
 
 
 def test_a_rotated_log_tells_that_lines_may_be_missing(cluster, follow):
-    answers = iter([log(1, 2), log(30, 31)])
+    answers = iter([log(1, 2)])
     cluster.pods = [pod("a")]
-    cluster.logs["a"] = lambda query: Answer(200, next(answers, log(30, 31)))
+    cluster.logs["a"] = lambda query: NO_PREVIOUS if "previous" in query else Answer(200, next(answers, log(30, 31)))
     following = follow()
     following.until(lambda: len(following.lines) == 5)
     cluster.pods = [pod("a", "terminated")]
     following.end()
-    rotated = LogLine("a", 0, GAP, stamp(30), gap=True)
-    assert following.lines == [*lines("a", 1, 2), rotated, *lines("a", 30, 31)]
+    assert following.lines == [*lines("a", 1, 2), gap("a"), *lines("a", 30, 31)]
+
+
+def test_a_log_that_was_rotated_and_is_empty_since_is_a_gap_too(cluster, follow):
+    answers = iter([log(1, 2)])
+    cluster.pods = [pod("a")]
+    cluster.logs["a"] = lambda query: NO_PREVIOUS if "previous" in query else Answer(200, next(answers, b""))
+    following = follow()
+    following.until(lambda: len(following.lines) == 3)
+    cluster.pods = [pod("a", "terminated")]
+    following.end()
+    assert following.lines == [*lines("a", 1, 2), gap("a")]
 
 
 def test_bytes_that_are_no_text_do_not_stop_it(cluster, follow):
@@ -246,14 +256,15 @@ def test_a_last_line_without_an_end_is_given(cluster, follow):
     assert following.lines == lines("a", 1, 2)
 
 
+NO_PREVIOUS = status(400, "BadRequest", 'previous terminated container "node" in pod "a" not found')
+
+
 class TestRestarts:
     def answer(self, now: bytes, before: bytes | None) -> Callable[[dict[str, str]], Answer]:
-        missing = status(400, "BadRequest", 'previous terminated container "node" in pod "a" not found')
-
         def answer(query):
             if query.get("previous") != "true":
                 return Answer(200, since(now, query))
-            return missing if before is None else Answer(200, since(before, query))
+            return NO_PREVIOUS if before is None else Answer(200, since(before, query))
 
         return answer
 
@@ -268,7 +279,7 @@ class TestRestarts:
         cluster.pods = [pod("a", "terminated", restarts=1)]
         following.end()
         assert following.lines == lines("a", 1, 2, 3, 40)
-        assert "pod a: container node restarted, 1 times so far" in following.states
+        assert "pod a: container node was restarted (restart 1)" in following.states
 
     def test_a_crashing_container_is_followed_through_its_pauses(self, cluster, follow):
         """CrashLoopBackOff: the log of the container that ended is read once, the next one when it is there."""
@@ -286,6 +297,31 @@ class TestRestarts:
         cluster.pods = [pod("a", "terminated", restarts=1)]
         following.end()
         assert following.lines == lines("a", 1, 40)
+
+    def test_one_that_the_pods_status_does_not_show_yet(self, cluster, follow):
+        """The log is the new container's before the API server has heard of the restart: nothing is lost or doubled."""
+        cluster.pods = [pod("a")]
+        cluster.logs["a"] = self.answer(log(1, 2), None)
+        following = follow()
+        following.until(lambda: len(following.lines) == 2)
+        cluster.logs["a"] = self.answer(log(40, 41), log(1, 2, 3))
+        following.until(lambda: len(following.lines) == 5)
+        cluster.pods = [pod("a", restarts=1)]
+        following.until(lambda: "pod a: container node was restarted (restart 1)" in following.states)
+        cluster.logs["a"] = self.answer(log(40, 41, 42), log(1, 2, 3))
+        cluster.pods = [pod("a", "terminated", restarts=1)]
+        following.end()
+        assert following.lines == lines("a", 1, 2, 3, 40, 41, 42)
+
+    def test_one_before_our_first_look_that_the_status_shows_later(self, cluster, follow):
+        """Its log comes late, but it comes."""
+        cluster.pods = [pod("a")]
+        cluster.logs["a"] = self.answer(log(40), log(1, 2))
+        following = follow()
+        following.until(lambda: len(following.lines) == 1)
+        cluster.pods = [pod("a", "terminated", restarts=1)]
+        following.end()
+        assert following.lines == lines("a", 40, 1, 2)
 
     def test_one_that_came_before_us_is_read_too(self, cluster, follow):
         cluster.pods = [pod("a", "terminated", restarts=1)]
@@ -437,6 +473,18 @@ def test_an_error_of_the_writer_ends_everything(cluster, follow):
     following.end()
     hold.set()
     assert isinstance(following.error, KeyboardInterrupt)
+
+
+def test_closing_from_another_thread_ends_it_while_the_job_goes_on(cluster, follow):
+    hold = threading.Event()
+    cluster.pods = [pod("a")]
+    cluster.logs["a"] = lambda query: Answer(200, held([log(1)], hold))
+    following = follow()
+    following.until(lambda: len(following.lines) == 1)
+    following.follower.close()
+    following.thread.join(WAIT)
+    hold.set()
+    assert (following.thread.is_alive(), following.over.is_set(), following.error) == (False, False, None)
 
 
 def test_a_slow_writer_holds_the_readers_back(cluster, follow):

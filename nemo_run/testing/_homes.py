@@ -35,7 +35,7 @@ def make_home() -> Path:
     return home
 
 
-def sweep(clean: Callable[[Path], None]) -> list[Path]:
+def sweep(clean: Callable[[Path], object]) -> list[Path]:
     """
     Remove the homes whose process is gone, after *clean* has ended what still runs in them.
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import contextlib
-import importlib
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,8 +23,12 @@ from nemo_run.testing._kubelet import Kubelet
 from nemo_run.testing._loop import LoopThread
 from nemo_run.testing._server import Request
 from nemo_run.testing._store import Store
+from nemo_run.testing._sweep import sweep as end_processes
+from nemo_run.testing._trainer import TrainerController
 
 T = TypeVar("T")
+
+logger = logging.getLogger("nemo_run")
 
 ENVIRONMENT = "NEMO_RUN_LOCAL_KUBE"
 """While this is set, nemo_run speaks to the cluster of that kubeconfig and to no other."""
@@ -88,7 +91,7 @@ class LocalKube:
             ValueError: there is no such release of Trainer or KubeRay here.
             ConfigError: this machine does not let us run containers; the error says what to do.
         """
-        _homes.sweep(_cleaner())
+        _homes.sweep(end_processes)
         self.home = self._given_home or _homes.make_home()
         self._loop = LoopThread("localkube")
         try:
@@ -167,10 +170,10 @@ class LocalKube:
         await kubelet.check()
         await cluster.server.start()
         cluster.server.streams.node = kubelet
-        self._workers.append(asyncio.create_task(kubelet.run()))
-        with contextlib.suppress(ImportError):
-            controller = importlib.import_module("nemo_run.testing._trainer").TrainerController
-            self._workers.append(asyncio.create_task(controller(cluster.store, version=self._trainer).run()))
+        for work in (kubelet.run(), TrainerController(cluster.store, version=self._trainer).run()):
+            worker = asyncio.create_task(work)
+            worker.add_done_callback(_tell_failure)
+            self._workers.append(worker)
 
     async def _shut(self) -> None:
         for worker in self._workers:
@@ -221,12 +224,9 @@ class _Pointer:
                 os.environ[ENVIRONMENT] = before
 
 
-def _cleaner() -> Callable[[Path], None]:
-    try:
-        clean: Callable[[Path], None] = importlib.import_module("nemo_run.testing._sweep").sweep
-    except ImportError:
-        return lambda home: None
-    return clean
+def _tell_failure(worker: asyncio.Task[None]) -> None:
+    if not worker.cancelled() and (error := worker.exception()) is not None:
+        logger.error("a part of LocalKube has failed: pods may not be run any more", exc_info=error)
 
 
 def _write_private(path: Path, text: str) -> None:

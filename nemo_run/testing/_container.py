@@ -26,6 +26,13 @@ _INIT = Path(__file__).with_name("_init.py")
 _BUFFER = 1 << 20
 
 
+_ADVICE = (
+    "containers need namespaces. Run as root (in a container: a privileged one), or let everyone make user namespaces:"
+    " with sysctl set user.max_user_namespaces above 0 and, where the machine has them,"
+    " kernel.unprivileged_userns_clone to 1 and kernel.apparmor_restrict_unprivileged_userns to 0"
+)
+
+
 class CannotStart(Exception):
     """The command, or what it needs, is not there: the words are the container runtime's."""
 
@@ -114,8 +121,8 @@ class Network:
 
     _holder: Process
     hosts: Path
-    names: dict[str, list[str]] = field(default_factory=dict)
-    """The names of each pod that is in it, by the pod's uid."""
+    _members: set[str] = field(default_factory=set)
+    _names: dict[str, None] = field(default_factory=dict)
 
     @property
     def pid(self) -> int:
@@ -123,15 +130,15 @@ class Network:
         return self._holder.pid
 
     def add(self, pod: str, names: Sequence[str]) -> None:
-        """Let *names* resolve in this network."""
-        self.names[pod] = list(names)
-        self._write()
+        """Take a pod in, by its uid, and let *names* resolve from now on."""
+        self._members.add(pod)
+        self._names |= dict.fromkeys(names)
+        self.write_hosts()
 
     def remove(self, pod: str) -> bool:
-        """Forget the names of a pod; tell if it was the last."""
-        self.names.pop(pod, None)
-        self._write()
-        return not self.names
+        """Take a pod out; tell if it was the last. Its names stay, since others may be about to look for it."""
+        self._members.discard(pod)
+        return not self._members
 
     async def close(self) -> None:
         """Let the network go once no container is in it any more."""
@@ -139,10 +146,9 @@ class Network:
         await self._holder.wait()
         self.hosts.unlink(missing_ok=True)
 
-    def _write(self) -> None:
-        # In place: containers have this very file bound.
-        known = dict.fromkeys(name for names in self.names.values() for name in names)
-        lines = ["127.0.0.1\tlocalhost", "::1\tlocalhost", *(f"127.0.0.1\t{name}" for name in known)]
+    def write_hosts(self) -> None:
+        """Write ``/etc/hosts`` in place: containers have this very file bound."""
+        lines = ["127.0.0.1\tlocalhost", "::1\tlocalhost", *(f"127.0.0.1\t{name}" for name in self._names)]
         with self.hosts.open("r+" if self.hosts.exists() else "w") as file:
             file.write("\n".join(lines) + "\n")
             file.truncate()
@@ -163,6 +169,7 @@ class Runtime:
             raise ConfigError("isolation", isolation, "only root can do that; leave it at 'auto'")
         self.images = images
         self.user_namespace = isolation == "user" or os.geteuid() != 0
+        self._fixed = isolation != "auto"
         self._stage = home / "root"
         self._networks = home / "networks"
         self._count = 0
@@ -173,19 +180,26 @@ class Runtime:
         """
         Start and end a container that does nothing.
 
+        Root that may not make namespaces as root (in a container, say) goes on as anyone else does.
+
         Raises:
             ConfigError: this machine does not let us; it says what to do.
         """
+        while True:
+            try:
+                await self._try()
+                return
+            except CannotStart as error:
+                if self.user_namespace or self._fixed:
+                    raise ConfigError("isolation", self._shown, f"{error}; {_ADVICE}") from error
+                self.user_namespace = True
+
+    async def _try(self) -> None:
+        network = await self.open_network()
         try:
-            network = await self.open_network()
-        except CannotStart as error:
-            raise ConfigError("isolation", self._shown, f"{error}; {self._advice}") from error
-        try:
-            command = Command(("true",), {"PATH": self.images.find("").path})
-            container = await self.start(network, "check", Rootfs(self.images.find("")), command)
+            image = self.images.find("")
+            container = await self.start(network, "check", Rootfs(image), Command(("true",), {"PATH": image.path}))
             await asyncio.gather(container.stdout.read(), container.wait())
-        except CannotStart as error:
-            raise ConfigError("isolation", self._shown, f"{error}; {self._advice}") from error
         finally:
             await network.close()
 
@@ -195,7 +209,7 @@ class Runtime:
         holder = await _start(spec, stdin=True, stderr=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL)
         self._count += 1
         network = Network(holder, self._networks / f"hosts-{self._count}")
-        network.remove("")
+        network.write_hosts()
         return network
 
     async def start(self, network: Network, hostname: str, rootfs: Rootfs, command: Command) -> Container:
@@ -256,16 +270,6 @@ class Runtime:
     def _shown(self) -> str:
         return "user" if self.user_namespace else "root"
 
-    @property
-    def _advice(self) -> str:
-        if self.user_namespace:
-            return (
-                "containers need user namespaces here: set user.max_user_namespaces above 0,"
-                " kernel.unprivileged_userns_clone to 1 and kernel.apparmor_restrict_unprivileged_userns to 0"
-                " with sysctl, where the machine has them, or run as root"
-            )
-        return "root may not make namespaces here: run in a virtual machine or a privileged container"
-
 
 async def _start(spec: dict[str, Any], *, stdin: bool, stderr: int, stdout: int = asyncio.subprocess.PIPE) -> Process:
     """Start ``_init`` with *spec* and wait until the command runs."""
@@ -275,22 +279,29 @@ async def _start(spec: dict[str, Any], *, stdin: bool, stderr: int, stdout: int 
     os.write(given, marshal.dumps(spec))
     os.lseek(given, 0, os.SEEK_SET)
     passed = (told, given, alive)
+    started: asyncio.subprocess.Process | None = None
     try:
-        started = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-I", "-S", str(_INIT), *map(str, passed)),
-            stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            limit=_BUFFER,
-            pass_fds=passed,
-        )
+        try:
+            started = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-I", "-S", str(_INIT), *map(str, passed)),
+                stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                limit=_BUFFER,
+                pass_fds=passed,
+            )
+        finally:
+            for descriptor in passed:
+                os.close(descriptor)
+        text = (await _read_all(status)).decode("utf-8", "replace")
+    except BaseException:
+        if started is not None:
+            started.kill()  # the command's first process goes with it
+        raise
     finally:
-        for descriptor in passed:
-            os.close(descriptor)
-    text = await _read_all(status)
-    os.close(held)
-    first, _, error = text.decode("utf-8", "replace").partition("error ")
+        os.close(held)
+    first, _, error = text.partition("error ")
     if error or not first:
         if started.stdout:
             await started.stdout.read()

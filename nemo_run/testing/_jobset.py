@@ -108,6 +108,12 @@ def pod(job: Json, index: int) -> Json:
         INDEX: str(index),
     }
     host = f"{name}-{index}"
+    number = {
+        "name": "JOB_COMPLETION_INDEX",
+        "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}},
+    }
+    for container in (*(template["spec"].get("initContainers") or []), *template["spec"]["containers"]):
+        container["env"] = [*(container.get("env") or []), number]
     suffix = "".join(random.choices(_SUFFIX, k=5))  # noqa: S311 - a name, no secret
     return {
         "apiVersion": POD.api_version,

@@ -14,12 +14,14 @@ from typing import Any
 
 from nemo_run._kube.resources import POD
 from nemo_run.testing._container import CannotStart, Process, Runtime
+from nemo_run.testing._containerrun import ContainerRun, waiting_reason
 from nemo_run.testing._errors import ApiError, bad_request, not_found
 from nemo_run.testing._faults import Faults
 from nemo_run.testing._images import Images
 from nemo_run.testing._logfile import LogFile, LogQuery
 from nemo_run.testing._networks import Networks
-from nemo_run.testing._pod import Node, PodRun, Run
+from nemo_run.testing._pod import PodRun
+from nemo_run.testing._podcontext import Node
 from nemo_run.testing._store import Event, Store
 from nemo_run.testing._volumes import Claims
 
@@ -94,7 +96,7 @@ class Kubelet:
             raise bad_request(f"cannot exec into a container in a completed pod; current phase is {phase}")
         run = _run(found, container)
         if run.container is None:
-            raise ApiError(500, "InternalError", f'unable to upgrade connection: container not found ("{_name(run)}")')
+            raise ApiError(500, "InternalError", f'unable to upgrade connection: container not found ("{run.name}")')
         try:
             return await self.runtime.exec(run.container, command, stdin=stdin)
         except CannotStart as error:
@@ -170,11 +172,7 @@ class Kubelet:
         raise not_found(POD, name)
 
 
-def _name(run: Run) -> str:
-    return str(run.spec["name"])
-
-
-def _run(pod: PodRun, container: str | None) -> Run:
+def _run(pod: PodRun, container: str | None) -> ContainerRun:
     """Give the container that is meant."""
     main = [each["name"] for each in pod.pod["spec"]["containers"]]
     if not container:
@@ -189,10 +187,9 @@ def _run(pod: PodRun, container: str | None) -> Run:
 
 def _log(pod: PodRun, container: str | None, *, previous: bool) -> LogFile:
     run = _run(pod, container)
-    number = -2 if previous and (run.state.running or run.state.exit_code is not None) else -1
-    if previous and (not run.state.restarts or len(run.logs) < -number):
-        raise bad_request(f'previous terminated container "{_name(run)}" in pod "{pod.name}" not found')
-    if not run.logs:
-        reason = run.state.state.get("waiting", {}).get("reason", "ContainerCreating")
-        raise bad_request(f'container "{_name(run)}" in pod "{pod.name}" is waiting to start: {reason}')
-    return run.logs[number]
+    log = run.log(previous=previous)
+    if log is not None:
+        return log
+    if previous:
+        raise bad_request(f'previous terminated container "{run.name}" in pod "{pod.name}" not found')
+    raise bad_request(f'container "{run.name}" in pod "{pod.name}" is waiting to start: {waiting_reason(run.state)}')

@@ -54,17 +54,13 @@ class LogFile:
             self._tell()
 
     def finish(self) -> None:
-        """Store what is left of the last line; nothing more will come."""
+        """Store what is left of the last line; nothing more will come, and who follows the log gets to its end."""
         if self._rest:
             self._file.write(b"".join(self._entries(self._rest, b"F")))
             self._rest = b""
+        self._file.close()
         self.finished = True
         self._tell()
-
-    def close(self) -> None:
-        """End the readers and let the file go."""
-        self.finish()
-        self._file.close()
 
     async def read(self, query: LogQuery) -> AsyncIterator[bytes]:
         """Give what *query* asks for in pieces, and with ``follow`` all that comes until the container ends."""

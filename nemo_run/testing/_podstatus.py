@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 Json = dict[str, Any]
 
+CREATING = "ContainerCreating"
 NODE = "local-kube"
 ADDRESS = "127.0.0.1"
 
@@ -29,7 +30,7 @@ class ContainerState:
 
     name: str
     image: str
-    state: Json = field(default_factory=lambda: waiting("PodInitializing"))
+    state: Json
     last: Json = field(default_factory=dict)
     restarts: int = 0
     ready: bool = False
@@ -68,10 +69,15 @@ class ContainerState:
         self.state = {"terminated": ended}
         self.ready = False
 
+    def waits(self, reason: str, message: str) -> None:
+        """Note why it cannot be started yet."""
+        if "terminated" in self.state:
+            self.last = self.state
+        self.state = waiting(reason, message)
+
     def backs_off(self, message: str) -> None:
         """Note that it will be started again."""
-        self.last = self.state
-        self.state = waiting("CrashLoopBackOff", message)
+        self.waits("CrashLoopBackOff", message)
 
     def status(self) -> Json:
         """Give the entry of ``containerStatuses``."""
@@ -88,13 +94,15 @@ class ContainerState:
         }
 
 
-def phase(containers: Sequence[ContainerState], *, init_failed: bool, restarts: str) -> str:
-    """Give the phase of a pod on a node."""
+def phase(containers: Sequence[ContainerState], *, init_failed: bool, policy: str) -> str:
+    """Give the phase of a pod on a node; *policy* tells which ends of containers are for good."""
     codes = [container.exit_code for container in containers]
-    if init_failed:
+    if init_failed and policy == "Never":
         return "Failed"
-    if codes and all(code is not None for code in codes) and restarts != "Always":
+    if policy == "Never" and None not in codes:
         return "Failed" if any(codes) else "Succeeded"
+    if policy == "OnFailure" and not any(code is None or code for code in codes):
+        return "Succeeded"
     started = any(container.running or container.exit_code is not None or container.last for container in containers)
     return "Running" if started else "Pending"
 
@@ -129,14 +137,7 @@ def _dated(kind: str, condition: Json, before: Sequence[Json]) -> Json:
     return {"type": kind, "lastProbeTime": None, "lastTransitionTime": since, **condition}
 
 
-def initial(pod: Json) -> Mapping[str, ContainerState]:
-    """Give the states of a new pod's containers, its init containers first."""
-    spec = pod["spec"]
-    early = bool(spec.get("initContainers"))
-    states = {}
-    for container in spec.get("initContainers", []):
-        states[container["name"]] = ContainerState(container["name"], container.get("image", ""))
-    for container in spec["containers"]:
-        state = waiting("PodInitializing" if early else "ContainerCreating")
-        states[container["name"]] = ContainerState(container["name"], container.get("image", ""), state)
-    return states
+def initial(container: Json, *, waits: bool) -> ContainerState:
+    """Give the state of a container of a new pod; *waits* for init containers, or is one."""
+    state = waiting("PodInitializing" if waits else CREATING)
+    return ContainerState(container["name"], container.get("image", ""), state)

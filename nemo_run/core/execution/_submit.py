@@ -42,7 +42,9 @@ def dialect_of(api: KubeApi) -> Dialect:
     except NotAuthorized as error:
         logger.info("cannot read the server's schema, so assuming Kubeflow Trainer 2.2 or later: %s", error)
         return "2.2"
-    except NotFound as error:
+    except (NotFound, Rejected) as error:
+        if error.status != 404:
+            raise
         raise _no_trainer(api) from error
     fields = _spec_fields(document)
     if not fields:

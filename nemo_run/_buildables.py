@@ -97,18 +97,21 @@ class Config(fdl.Config[_T], Generic[_T], _Verbs):  # type: ignore[misc]
     type unless an argument, be it None, is given.
     """
 
-    def __init__(self, fn_or_cls: Any, *args: Any, bind_args: bool = True, **kwargs: Any) -> None:
-        if (isinstance(fn_or_cls, dict) and not fn_or_cls) or typing.get_origin(fn_or_cls) is dict:
-            fn_or_cls, bind_args = dict, False
-        if bind_args and not isinstance(fn_or_cls, fdl.Buildable):
-            args, kwargs = bound_arguments(fn_or_cls, args, kwargs)
-        super().__init__(fn_or_cls, *args, **kwargs)
+    def __init__(
+        self, fn_or_cls: Callable[..., _T] | dict[Any, Any], *args: Any, bind_args: bool = True, **kwargs: Any
+    ) -> None:
+        make: Any = fn_or_cls
+        if (isinstance(make, dict) and not make) or typing.get_origin(make) is dict:
+            make, bind_args = dict, False
+        if bind_args and not isinstance(make, fdl.Buildable):
+            args, kwargs = bound_arguments(make, args, kwargs)
+        super().__init__(make, *args, **kwargs)
 
     @classmethod
     def __unflatten__(cls, values: Iterable[Any], metadata: Any) -> Any:
         # fiddle checks argument names against the callable's signature, and dict has none.
         if metadata.fn_or_cls is dict:
-            return cls(dict, bind_args=False, **metadata.arguments(values))
+            return cls({}, bind_args=False, **metadata.arguments(values))
         return super().__unflatten__(values, metadata)
 
 
@@ -119,7 +122,7 @@ class Partial(fdl.Partial[_T], Generic[_T], _Verbs):  # type: ignore[misc]
     A ``fiddle.Partial`` to whatever takes one. Arguments are bound as in `Config`.
     """
 
-    def __init__(self, fn_or_cls: Any, *args: Any, bind_args: bool = True, **kwargs: Any) -> None:
+    def __init__(self, fn_or_cls: Callable[..., _T], *args: Any, bind_args: bool = True, **kwargs: Any) -> None:
         if bind_args and not isinstance(fn_or_cls, fdl.Buildable):
             args, kwargs = bound_arguments(fn_or_cls, args, kwargs)
         super().__init__(fn_or_cls, *args, **kwargs)

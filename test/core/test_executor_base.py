@@ -185,3 +185,20 @@ def test_unknown_executor_is_refused_with_those_there_are(executors_file: Path) 
 def test_missing_file_says_so(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.py"):
         run.import_executor("x", str(tmp_path / "none.py"))
+
+
+def test_base_executor_leaves_the_rest_to_subclasses(tmp_path: Path) -> None:
+    executor = run.Executor(job_dir=str(tmp_path / "a" / "b"))
+    for act in (executor.nnodes, executor.nproc_per_node, lambda: executor.assign("e", "/e", "t", "t")):
+        with pytest.raises(NotImplementedError):
+            act()
+    executor.create_job_dir()
+    executor.cleanup("handle")
+    assert (tmp_path / "a" / "b").is_dir()
+    facts = (executor.info(), executor.macro_values(), executor.supports_launcher_transform())
+    assert (*facts, executor.get_nsys_entrypoint()) == ("Executor", None, False, ("nsys", ""))
+
+
+def test_local_executor_tells_torchrun_its_size() -> None:
+    executor = run.LocalExecutor(nodes=2, ntasks_per_node=4)
+    assert (executor.nnodes(), executor.nproc_per_node()) == (2, 4)

@@ -386,3 +386,16 @@ def test_hybrid_at_the_root_lets_the_later_one_win(repo: Path, job_dir: Path) ->
     first = (job_dir / "code.tar.gz").read_bytes()
     packed(packager, repo, job_dir)
     assert (job_dir / "code.tar.gz").read_bytes() == first
+
+
+def test_failure_leaves_the_former_archive_and_nothing_else(tmp_path: Path, job_dir: Path) -> None:
+    write(tmp_path / "t", {"a": "1"})
+    packager = run.PatternPackager(include_pattern=str(tmp_path / "t/*"), relative_path=str(tmp_path / "t"))
+    packed(packager, tmp_path, job_dir)
+    os.mkfifo(tmp_path / "t" / "b")
+    (tmp_path / "t" / "c").symlink_to("d")
+    (tmp_path / "t" / "e").mkdir()
+    with pytest.raises(PackagingError, match="neither a file, a link nor a directory"):
+        packager.package(tmp_path, str(job_dir), "code")
+    assert contents(job_dir / "code.tar.gz") == {"a": "1"}
+    assert len(list(job_dir.iterdir())) == 1

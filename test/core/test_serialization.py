@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import pathlib
+import pkgutil
 import socket
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,13 @@ def test_users_own_path_configs_stay_configs() -> None:
     serializer = ZlibJSONSerializer()
     cfg = run.Config(dict, p=run.Config(pathlib.Path, "/a"))
     assert serializer.deserialize(serializer.serialize(cfg)) == cfg
+
+
+def test_constant_that_is_not_on_this_machine_stays_a_config() -> None:
+    """A job's torch is in its image; who looks at its config elsewhere need not have it."""
+    cfg = fdl.Config(pkgutil.resolve_name, "no_such_module.float8")
+    serializer = ZlibJSONSerializer()
+    assert serializer.deserialize(serializer.serialize(run.Config(dict, x=cfg))).x == cfg
 
 
 def test_shared_config_stays_shared() -> None:

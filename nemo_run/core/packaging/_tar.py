@@ -8,6 +8,7 @@ import gzip
 import logging
 import os
 import shutil
+import stat
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -156,8 +157,10 @@ def _from_file(path: str, name: str) -> Entry:
     status = os.lstat(path)
     info = tarfile.TarInfo(name)
     info.mode, info.mtime = status.st_mode, int(status.st_mtime)
-    if os.path.islink(path):
+    if stat.S_ISLNK(status.st_mode):
         info.type, info.linkname = tarfile.SYMTYPE, os.readlink(path)
         return Entry(info)
+    if not stat.S_ISREG(status.st_mode):
+        raise PackagingError(f"{path} is neither a file, a link nor a directory, and cannot be packed")
     info.size = status.st_size
     return Entry(info, lambda: open(path, "rb"))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import lru_cache
 
 GAP = "--- lines may be missing ---"
 """What stands where a log could not be read without a hole."""
@@ -35,8 +36,12 @@ class LogLine:
         found = _STAMPED.fullmatch(self.at)
         if not found:
             return None
-        second = datetime.fromisoformat(found[1] + found[3].replace("Z", "+00:00"))
-        return int(second.timestamp()), int((found[2] or "").ljust(9, "0"))
+        return _epoch(found[1], found[3]), int((found[2] or "").ljust(9, "0"))
+
+
+@lru_cache(maxsize=64)
+def _epoch(second: str, zone: str) -> int:
+    return int(datetime.fromisoformat(second + zone.replace("Z", "+00:00")).timestamp())
 
 
 def stamped(text: str) -> tuple[str, str]:

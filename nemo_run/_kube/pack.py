@@ -24,8 +24,6 @@ from nemo_run.exceptions import TransferError
 
 logger = logging.getLogger(__name__)
 
-_CHUNK = 256 * 1024
-
 
 @dataclass(frozen=True)
 class Packed:
@@ -59,9 +57,8 @@ def _packed(sources: Mapping[PurePosixPath, Path], out: IO[bytes], last: str, co
         raw = stack.enter_context(gzip.GzipFile("", "wb", compresslevel=1, fileobj=out, mtime=0)) if compress else out
         tar = stack.enter_context(
             tarfile.open(
-                mode="w|",
+                mode="w",
                 fileobj=raw,
-                bufsize=_CHUNK,
                 format=tarfile.GNU_FORMAT,
                 encoding="utf-8",
                 errors="surrogateescape",

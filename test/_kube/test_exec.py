@@ -142,7 +142,7 @@ def test_a_silent_server_is_given_up(start):
 
 def test_a_silent_command_is_waited_for(start):
     """Its server answers pings: it is alive."""
-    result = run_exec(start(server()), POD, ["sh", "-c", "sleep 1; echo done"], idle_timeout=0.3)
+    result = run_exec(start(server()), POD, ["sh", "-c", "sleep 4; echo done"], idle_timeout=1.5)
     assert result.stdout == b"done\n"
 
 

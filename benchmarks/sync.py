@@ -1,0 +1,154 @@
+"""
+What a sync costs, on a LocalKube of this machine: ours, and kubectl's if it is there.
+
+    python benchmarks/sync.py [--runs 5] [--big MIB]
+
+2,000 source files of 50 MB go to a copy pod on busybox and back; then one file
+of noise (1 GiB unless --big says otherwise, 0 for none) shows what memory it takes.
+A loopback hides the network: "on the wire" tells what a slow one has to carry.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+from nemo_run._kube.api import KubeApi, connect
+from nemo_run._kube.exec import PodRef
+from nemo_run._kube.layout import WorkdirLayout
+from nemo_run._kube.manifests.mover import mover_pod
+from nemo_run._kube.mover import data_mover
+from nemo_run._kube.transfer import fetch_tree, send_tree
+
+INSIDE = "NEMO_RUN_LOCAL_KUBE"
+MOUNT = PurePosixPath("/nemo_run")
+
+
+def plant(root: Path, files: int = 2000, size: int = 50_000_000) -> None:
+    """Write *files* that look like source code, *size* bytes together, the same each time."""
+    letters = random.Random(1)
+    words = ["".join(letters.choices("abcdefghijklmnopqrstuvwxyz_", k=letters.randint(2, 12))) for _ in range(5000)]
+    for index in range(files):
+        place = root / f"package_{index % 50}"
+        place.mkdir(parents=True, exist_ok=True)
+        text = " ".join(letters.choices(words, k=size // files // 8))
+        (place / f"module_{index}.py").write_text(text.ljust(size // files)[: size // files])
+
+
+def median(action: Callable[[], object], runs: int) -> float:
+    """Give the median seconds of *runs* calls, after one that fills the file cache."""
+    found = []
+    for _ in range(runs + 1):
+        start = time.perf_counter()
+        action()
+        found.append(time.perf_counter() - start)
+    return statistics.median(found[1:])
+
+
+def show(what: str, seconds: float, size: int) -> None:
+    print(f"{what:<44}{seconds:8.2f} s{size / 1e6 / seconds:10.1f} MB/s")
+
+
+def compare(api: KubeApi, pod: PodRef, scratch: Path, runs: int) -> None:
+    """Time the copies of the source tree."""
+    source, spool, back = scratch / "source", scratch / "spool", scratch / "back"
+    plant(source)
+    size = sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
+    wire = {False: 0, True: 0}
+
+    def send(compress: bool) -> None:
+        def progress(_: int, whole: int) -> None:
+            wire[compress] = whole
+
+        send_tree(api, pod, source, MOUNT / "ours", spool_dir=spool, compress=compress, progress=progress)
+
+    for compress in (False, True):
+        name = "gzip" if compress else "plain"
+        show(f"sync, {name}", median(lambda compress=compress: send(compress), runs), size)
+        print(f"{'':<44}{wire[compress] / 1e6:8.1f} MB on the wire")
+    show(
+        "fetch, plain",
+        median(lambda: fetch_tree(api, pod, MOUNT / "ours", back, spool_dir=spool, compress=False), runs),
+        size,
+    )
+    if kubectl := shutil.which("kubectl"):
+        there = f"{pod.namespace}/{pod.name}:{MOUNT / 'kubectl'}"
+        command = [kubectl, "--kubeconfig", os.environ[INSIDE], "cp", "-c", pod.container, f"{source}/.", there]
+        show("kubectl cp", median(lambda: subprocess.run(command, check=True, capture_output=True), runs), size)
+
+
+def measure_memory(pod: PodRef, scratch: Path, mebibytes: int) -> None:
+    """Sync one big file from a process of its own, and show by how much its peak grew."""
+    big = scratch / "big"
+    big.mkdir()
+    with (big / "noise").open("wb") as out:
+        for _ in range(mebibytes):
+            out.write(os.urandom(1 << 20))
+    command = [sys.executable, __file__, "--child", json.dumps([pod.namespace, pod.name, pod.container, str(scratch)])]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    seconds, idle, peak = json.loads(done.stdout)
+    show(f"sync, one file of {mebibytes} MiB", seconds, mebibytes << 20)
+    print(f"{'peak memory above an idle one':<44}{(peak - idle) / 1e6:8.1f} MB")
+
+
+def child(namespace: str, name: str, container: str, scratch: str) -> None:
+    """Send a small tree, then the big one; print seconds and both peaks."""
+    api, pod = connect(), PodRef(namespace, name, container)
+    unit = 1 if sys.platform == "darwin" else 1024
+    small = Path(scratch) / "small"
+    small.mkdir()
+    (small / "file").touch()
+    send_tree(api, pod, small, MOUNT / "small", spool_dir=small)
+    idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    start = time.perf_counter()
+    send_tree(api, pod, Path(scratch) / "big", MOUNT / "big", spool_dir=small)
+    seconds = time.perf_counter() - start
+    print(json.dumps([seconds, idle, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit]))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--big", type=int, default=1024, metavar="MIB")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        child(*json.loads(options.child))
+        return 0
+    if INSIDE not in os.environ:
+        around = ["-m", "nemo_run.testing", "--claim", "shared", "--image", "alpine*=busybox"]
+        return subprocess.run([sys.executable, *around, __file__, *sys.argv[1:]], check=False).returncode
+    layout = WorkdirLayout.resolve(
+        volumes=[{"name": "work", "persistentVolumeClaim": {"claimName": "shared"}}],
+        volume_mounts=[],
+        workdir_volume_mount={"name": "work", "mountPath": str(MOUNT)},
+        code_subpath="ours",
+        default_subpath="ours",
+        values={},
+    )
+    assert layout is not None
+    api = connect()
+    manifest = mover_pod("benchmark", namespace="default", image="alpine:3.19", layout=layout)
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        data_mover(api, manifest, restricted=None, on_state=lambda _: None) as pod,
+    ):
+        compare(api, pod, Path(scratch), options.runs)
+        if options.big:
+            measure_memory(pod, Path(scratch), options.big)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -207,15 +207,12 @@ class Session:
             await asyncio.wait((receiver, sender), return_when=asyncio.FIRST_COMPLETED)
             if receiver.done():
                 receiver.result()
-                if not self._socket.closed:
-                    code = await sender
-                    await self.end(_exited(code))
-            else:
-                await self.end(_exited(sender.result()))
+                return
+            # aiohttp drops the connection, unread frames and all, if it is closed while somebody receives.
+            await _cancelled(receiver)
+            await self.end(_exited(sender.result()))
         finally:
-            for task in (receiver, sender):
-                task.cancel()
-            await asyncio.gather(receiver, sender, return_exceptions=True)
+            await _cancelled(receiver, sender)
 
     async def end(self, status: Json) -> None:
         """Send the status that ends the command, and close."""
@@ -252,6 +249,12 @@ class Session:
         finally:
             if stdin is not None:
                 stdin.close()
+
+
+async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _written(stdin: Writer, data: bytes) -> Writer | None:

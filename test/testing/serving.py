@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from email.message import Message
 from typing import Any, TypeVar
@@ -55,20 +55,19 @@ class Serving:
         *,
         token: str | None = "",
         content_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
         **query: Any,
     ) -> Answer:
         """Send one request, by default with the right token."""
         connection = http.client.HTTPConnection(self.address, timeout=10)
-        headers = {"Content-Type": content_type}
+        sent = {"Content-Type": content_type, **(headers or {})}
         if token is not None:
-            headers["Authorization"] = f"Bearer {token or self.cluster.token}"
+            sent["Authorization"] = f"Bearer {token or self.cluster.token}"
         url = f"{path}?{urlencode(query, doseq=True)}" if query else path
-        try:
-            connection.request(method, url, None if body is None else json.dumps(body), headers)
-            response = connection.getresponse()
-            text = response.read().decode()
-        finally:
-            connection.close()
+        with closing(connection):
+            connection.request(method, url, None if body is None else json.dumps(body), sent)
+            with connection.getresponse() as response:
+                text = response.read().decode()
         is_json = response.headers.get_content_type() == "application/json"
         return Answer(response.status, json.loads(text) if is_json else text, response.headers)
 
@@ -78,10 +77,16 @@ class Serving:
         connection = http.client.HTTPConnection(self.address, timeout=10)
         url = f"{path}?{urlencode({'watch': '1', **query})}"
         connection.request("GET", url, headers={"Authorization": f"Bearer {self.cluster.token}"})
-        try:
-            yield map(json.loads, connection.getresponse())
-        finally:
-            connection.close()
+        with closing(connection), connection.getresponse() as response:
+            yield map(json.loads, response)
+
+    @contextmanager
+    def following(self, path: str) -> Iterator[Iterator[bytes]]:
+        """Follow a log and give its lines."""
+        connection = http.client.HTTPConnection(self.address, timeout=10)
+        connection.request("GET", f"{path}?follow=true", headers={"Authorization": f"Bearer {self.cluster.token}"})
+        with closing(connection), connection.getresponse() as response:
+            yield iter(response)
 
     @property
     def websocket(self) -> str:

@@ -19,14 +19,18 @@ from nemo_run.testing.local import LocalKube
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program that *arguments* name, and give its exit code."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    program = ["-m", *options.module] if options.module else options.program
+    if not program:
+        parser.error("SCRIPT, or -m MODULE, is required")
     images = dict(entry.split("=", 1) for entry in options.image)
     with LocalKube(
         trainer=options.trainer, claims=options.claim, images=images, home=options.home, isolation=options.isolation
     ) as kube:
         for name in options.namespace:
             kube.namespace(name)
-        return _run([sys.executable, *options.program], {**os.environ, "KUBECONFIG": str(kube.kubeconfig)})
+        return _run([sys.executable, *program], {**os.environ, "KUBECONFIG": str(kube.kubeconfig)})
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -42,7 +46,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--isolation", default="auto", help="how containers are kept apart (%(default)s)")
     parser.add_argument("--home", type=Path, help="keep the volumes' files in this directory")
-    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="SCRIPT [ARGS]", help="or -m MODULE [ARGS]")
+    parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE [ARGS]", help="run a module")
+    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="SCRIPT [ARGS]", help="the program to run")
     return parser
 
 

@@ -57,6 +57,8 @@ class LogStream:
                 raise
         finally:
             self._reading = False
+            # A connection that was read to the answer's end serves other requests now.
+            self._socket = None
             self._response.close()
 
     def close(self) -> None:

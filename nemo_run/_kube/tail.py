@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from nemo_run._kube.demux import GAP, Lines, LogLine, Resume, stamped
-from nemo_run.exceptions import KubeError, NotAuthorized, NotFound, Rejected, ServerError, Unreachable
+from nemo_run.exceptions import KubeError, NotFound, Rejected, ServerError, Unreachable
 
 if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
@@ -107,6 +107,7 @@ class Tail(threading.Thread):
         """Read what is left of the container before; of several since the last look only that one's log is kept."""
         if skipped:
             self._tell_gap()
+            self._resume.let_go()
         if not self._read_previous():
             self._tell_gap()
             self._resume.let_go()
@@ -114,49 +115,62 @@ class Tail(threading.Thread):
 
     def _read_previous(self) -> bool:
         """Read the container before the present one; tell whether its log is there."""
-        there = any(self._read(previous=True, ended=True) for _ in range(_TRIES))
-        if there and not self._resume.seeking:
+        for _ in range(_TRIES):
+            try:
+                self._pass_stream(previous=True, ended=True)
+            except (NotFound, Rejected):
+                return False
+            except (ServerError, Unreachable) as error:
+                self._pause(error)
+                self._next_look()
+            else:
+                break
+        else:
+            return False
+        if not self._resume.seeking:
             # The line seen last was there, so that the present container's log is new from its start.
             self._resume.let_go()
-        return there
+        return True
 
-    def _read(self, *, ended: bool, previous: bool = False) -> bool:
+    def _read(self, *, ended: bool) -> bool:
         """Read on; tell whether the log came to its end, without a cut or a hole."""
-        lines = Lines()
         try:
-            with self._api.open_log(
-                self._namespace,
-                self._name,
-                container=self._container,
-                follow=not previous,
-                since_time=None if previous else self._resume.since,
-                timestamps=True,
-                previous=previous,
-            ) as stream:
-                self._stream = stream
-                if self._stop_asked.is_set():
-                    return False
-                self._resume.reattach()
-                for chunk in stream:
-                    self._pass_on(lines.feed(chunk), previous=previous)
-                    if self._resume.missed:
-                        break
-        except NotAuthorized:
-            raise
-        except (NotFound, Rejected, Unreachable):
+            self._pass_stream(previous=False, ended=ended)
+        except (NotFound, Rejected, ServerError, Unreachable) as error:
             # Not there yet, not there any more, or cut off: the next look tells.
+            self._pause(error)
             return False
-        except ServerError as error:
-            self._stop_asked.wait(error.retry_after or 0.0)
-            return False
-        finally:
-            self._stream = None
-        if ended and not self._resume.missed:
-            self._pass_on(lines.finish(), previous=previous)
-        if self._resume.seeking and not previous:
+        if self._resume.seeking:
             self._bridge()
             return False
-        return True
+        return not self._stop_asked.is_set()
+
+    def _pass_stream(self, *, previous: bool, ended: bool) -> None:
+        """Pass on what is new of a log, up to its end or to a hole."""
+        lines = Lines()
+        with self._api.open_log(
+            self._namespace,
+            self._name,
+            container=self._container,
+            follow=not previous,
+            since_time=None if previous else self._resume.since,
+            timestamps=True,
+            previous=previous,
+        ) as stream:
+            self._stream = stream
+            if self._stop_asked.is_set():
+                return
+            self._resume.reattach()
+            for chunk in stream:
+                self._pass_on(lines.feed(chunk), previous=previous)
+                if self._resume.missed:
+                    return
+        if ended:
+            self._pass_on(lines.finish(), previous=previous)
+
+    def _pause(self, error: KubeError) -> None:
+        """Wait as long as the server asks for."""
+        self._stop_asked.wait(error.retry_after or 0.0)
 
     def _bridge(self) -> None:
         """Look for the line seen last in the log of the container before: a restart shows there first."""

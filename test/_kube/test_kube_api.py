@@ -405,6 +405,14 @@ class TestLog:
             assert b"".join(stream) == b"old\n"
         assert server.requests[0].query == [("container", "node"), ("previous", "true"), ("tailLines", "0")]
 
+    def test_a_connection_is_used_again_after_a_log_that_ended(self, door):
+        with Server(lambda asked: Answer(200, iter([b"line\n"]))) as server:
+            api = door(server)
+            for _ in range(3):
+                with api.open_log("ns", "p", container="node") as stream:
+                    assert list(stream) == [b"line\n"]
+            assert len(server.connections) == 1
+
     def test_a_cut_differs_from_an_end(self, door):
         with Server([Answer(200, iter([b"half"]), cut=True)]) as server:
             stream = door(server).open_log("ns", "p", container="node")
@@ -418,8 +426,9 @@ class TestLog:
         with Server([refused]) as server, pytest.raises(Rejected, match="ContainerCreating"):
             door(server).open_log("ns", "p", container="node")
 
+    @pytest.mark.parametrize("headers", [{}, {"Connection": "close"}], ids=["kept alive", "closed after"])
     @pytest.mark.parametrize("secure", [False, True], ids=["http", "https"])
-    def test_closing_ends_a_reader_that_waits(self, door, certificate, secure):
+    def test_closing_ends_a_reader_that_waits(self, door, certificate, secure, headers):
         """Ctrl-C must not hang on a quiet log."""
         hold = threading.Event()
 
@@ -428,7 +437,7 @@ class TestLog:
             hold.wait(30)
 
         tls = (certificate.cert, certificate.key) if secure else None
-        with Server([Answer(200, quiet())], tls=tls) as server:
+        with Server([Answer(200, quiet(), headers)], tls=tls) as server:
             cluster = {"certificate-authority": str(certificate.ca)} if secure else None
             stream = door(server, cluster=cluster).open_log("ns", "p", container="node", follow=True)
             got: list[bytes] = []
@@ -468,6 +477,18 @@ class TestCredentials:
             assert api.get(POD, "ns", "x") == pod("x")
         assert [asked.headers["authorization"] for asked in server.requests] == ["Bearer old", "Bearer new"]
         assert clock.sleeps == []
+
+    def test_can_be_read_anew_for_a_websocket(self, tmp_path):
+        """Whose handshake was refused: it does not go through the requests."""
+        file = kubeconfig(tmp_path / "config", "http://127.0.0.1:1", user={"token": "old"})
+        api = KubeApi(Wire(lambda: auth.load([file])))
+        kubeconfig(file, "http://127.0.0.1:1", user={"token": "new"})
+        headers = []
+        for _ in range(2):
+            target = api.websocket_target("ns", "p", container="c", command=["true"], stdin=False)
+            headers += target.headers
+            api.renew()
+        assert headers == ["authorization: Bearer old", "authorization: Bearer new"]
 
     def test_that_stay_refused_are_an_error(self, door, clock):
         with (
@@ -626,6 +647,11 @@ class TestConnect:
         assert kube_api.connect(kubeconfig=file, context="test") is not first
         kubeconfig(file, "http://127.0.0.1:22")
         assert kube_api.connect(kubeconfig=str(file)).server == "http://127.0.0.1:22"
+
+    def test_a_file_that_went_is_an_error_of_ours(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("NEMO_RUN_LOCAL_KUBE", str(tmp_path / "gone"))
+        with pytest.raises(Unreachable, match="gone: No such file"):
+            kube_api.connect()
 
     def test_sends_nothing(self, tmp_path):
         with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 
 import pytest
-from fakes.answers import Answer, Asked, Server, kubeconfig, status
+from fakes.answers import RESET, Answer, Asked, Server, kubeconfig, status
 from fakes.clock import FakeClock
 
 from nemo_run._kube import auth
@@ -336,6 +336,22 @@ class TestRestarts:
         following = follow()
         following.end()
         assert following.lines == [gap("a"), *lines("a", 30, 40)]
+
+    @pytest.mark.parametrize("restarts", [1, 2], ids=["rotated", "two at once"])
+    def test_a_hole_before_the_previous_log_is_told_once(self, cluster, follow, restarts):
+        """What was read last is not in it: it was rotated, or is another container's."""
+        cluster.pods = [pod("a")]
+        cluster.logs["a"] = self.answer(log(1, 2), None)
+        following = follow()
+        following.until(lambda: len(following.lines) == 2)
+        after = self.answer(log(40), log(30, 31))
+        troubles = iter([Answer(503, b""), RESET])
+        cluster.logs["a"] = lambda query: Answer(503, b"") if "previous" not in query else next(troubles, after(query))
+        cluster.pods = [pod("a", "terminated", restarts=restarts)]
+        following.until(lambda: len(following.lines) == 5)
+        cluster.logs["a"] = after
+        following.end()
+        assert following.lines == [*lines("a", 1, 2), gap("a"), *lines("a", 30, 31, 40)]
 
     def test_a_previous_log_that_is_gone_is_told(self, cluster, follow):
         cluster.pods = [pod("a", "terminated", restarts=1)]

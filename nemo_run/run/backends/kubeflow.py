@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
-from nemo_run._kube.api import connect
+from nemo_run._kube.api import KubeApi, connect
 from nemo_run._kube.demux import LogLine, RankFilter
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
 from nemo_run.config import get_nemorun_home
@@ -20,6 +20,7 @@ from nemo_run.exceptions import ExperimentError, KubeError, NemoRunError
 from nemo_run.run import _store
 from nemo_run.run._lines import LineReader
 from nemo_run.run._submission import Submission
+from nemo_run.run.backends._endings import Endings
 from nemo_run.run.backends.base import AppRecord, DryRun, Watcher
 from nemo_run.run.job import AppState, AppStatus, is_terminal
 
@@ -156,13 +157,26 @@ class KubeflowBackend:
         executor = _known(record)
         path = Path(record.job_dir, ALL_RANKS)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "a", encoding="utf-8", errors="replace", newline="\n") as file:
+        pods = f"jobset.sigs.k8s.io/jobset-name={record.job_name}"
+        with (
+            open(path, "a", encoding="utf-8", errors="replace", newline="\n") as file,
+            Endings(_api(executor), executor.namespace, pods) as endings,
+        ):
             sink = _Sink(file, watcher, record.task, executor)
             try:
                 executor.follow_logs(record.job_name, write=sink.write, on_state=watcher.state)
             except KubeError as error:
                 watcher.state(f"its output cannot be read any more: {error}")
-        return self._ended(record, watcher)
+            status = self._ended(record, watcher)
+        return self._with_exit_codes(record, status, endings.failures)
+
+    def _with_exit_codes(self, record: AppRecord, status: AppStatus, failures: Sequence[str]) -> AppStatus:
+        """Add to a failure what only those knew who saw the pods end."""
+        if status.state != AppState.FAILED or not failures or "exit code" in status.msg:
+            return status
+        told = AppStatus(status.state, "; ".join(part for part in (status.msg, *failures) if part))
+        self._remember(record, told)
+        return told
 
     def _ended(self, record: AppRecord, watcher: Watcher) -> AppStatus:
         """Ask until the job has ended: for as long as it takes."""
@@ -221,7 +235,7 @@ def _executor(submission: Submission) -> KubeflowExecutor:
 
 def _prepare(submission: Submission, executor: KubeflowExecutor) -> list[str]:
     """Write the launch script into the job's directory and give the command it runs."""
-    executor._task_env = dict(submission.env)
+    executor._task_env, executor._task_files = dict(submission.env), dict(submission.files)
     command = executor.launcher_command(submission.program.argv())
     executor.materialize_launch_script(command, max_retries=executor.retries)
     return list(command)
@@ -233,6 +247,10 @@ def _known(record: AppRecord) -> KubeflowExecutor:
     if not isinstance(executor, KubeflowExecutor):
         raise ExperimentError(f"{record.app_id}: the executor that launched it cannot be read any more")
     return executor
+
+
+def _api(executor: KubeflowExecutor) -> KubeApi:
+    return connect(kubeconfig=executor.kubeconfig, context=executor.context)
 
 
 def _group(record: AppRecord) -> Any:
@@ -279,7 +297,7 @@ def _bound(record: AppRecord) -> KubeflowExecutor:
         ExperimentError: it leads to another: that one cannot know the job.
     """
     executor, server = _known(record), record.facts.get("server")
-    here = connect(kubeconfig=executor.kubeconfig, context=executor.context).server
+    here = _api(executor).server
     if server and here != server:
         context = record.facts.get("context")
         raise ExperimentError(f"it was launched on {server} (context {context}); the kubeconfig leads to {here} now")

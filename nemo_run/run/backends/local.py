@@ -124,7 +124,8 @@ class LocalBackend:
 
     def _status(self, record: AppRecord) -> AppStatus:
         directory = Path(record.facts["log_dir"])
-        if not is_terminal(record.status.state) and self._alive(record.app_id, directory):
+        lives = self._alive(record.app_id, directory)  # asked in any case: it reaps a child that has ended
+        if lives and not is_terminal(record.status.state):
             return AppStatus(AppState.RUNNING)
         status = _end(directory) or record.status
         if not is_terminal(status.state):

@@ -14,6 +14,7 @@ from nemo_run._kube.demux import Lines, LogLine, RankFilter
 from nemo_run._kube.logs import LogFollower
 from nemo_run._kube.resources import POD, TRAINJOB
 from nemo_run._kube.tail import has_started, node_index
+from nemo_run.core.execution._progress import watch_failures
 from nemo_run.core.execution._trainjob import TARGET_JOB, phase
 from nemo_run.exceptions import NotFound
 
@@ -37,6 +38,7 @@ def follower(
     """Give what follows all nodes of the TrainJob *name* until it has ended."""
 
     def finished() -> bool:
+        watch_failures(api, executor.namespace, name)
         try:
             return phase(api.get(TRAINJOB, executor.namespace, name)).ended
         except NotFound:

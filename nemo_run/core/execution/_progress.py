@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _told: set[str] = set()
+_seen: dict[tuple[str, str, str], list[str]] = {}
+"""Failures by server, namespace and TrainJob: Kubernetes removes the pods of a Job that it gives up."""
 
 
 def explained(api: KubeApi, report: JobReport) -> JobReport:
@@ -41,8 +43,15 @@ def why_waiting(api: KubeApi, namespace: str, name: str) -> str:
 
 
 def why_failed(api: KubeApi, namespace: str, name: str) -> str:
-    """Say which container of which pod ended how; nothing where no pod is left."""
-    return "; ".join(failures(_pods(api, namespace, name)))
+    """Say which container of which pod ended how, now or when somebody last looked; nothing where nobody saw it."""
+    watch_failures(api, namespace, name)
+    return "; ".join(_seen.get((api.server, namespace, name), ()))
+
+
+def watch_failures(api: KubeApi, namespace: str, name: str) -> None:
+    """Look at the job's pods and remember which of their containers ended badly."""
+    if lines := failures(_pods(api, namespace, name)):
+        _seen[api.server, namespace, name] = lines
 
 
 def failures(pods: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -26,7 +26,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("SCRIPT, or -m MODULE, is required")
     images = dict(entry.split("=", 1) for entry in options.image)
     with LocalKube(
-        trainer=options.trainer, claims=options.claim, images=images, home=options.home, isolation=options.isolation
+        trainer=options.trainer,
+        claims=options.claim or None,
+        images=images,
+        home=options.home,
+        isolation=options.isolation,
     ) as kube:
         for name in options.namespace:
             kube.namespace(name)
@@ -39,7 +43,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Run a Python program against a Kubernetes on localhost.",
     )
     parser.add_argument("--trainer", default="2.3", help="release of Kubeflow Trainer to play (%(default)s)")
-    parser.add_argument("--claim", action="append", default=[], metavar="NAME", help="have this volume claim")
+    parser.add_argument(
+        "--claim", action="append", default=[], metavar="NAME", help="have this volume claim and no other"
+    )
     parser.add_argument("--namespace", action="append", default=[], metavar="NAME", help="have this namespace")
     parser.add_argument(
         "--image", action="append", default=[], metavar="PATTERN=ENTRY", help="what runs images of this pattern"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from nemo_run._kube.resources import CLAIM, CLUSTER_TRAINING_RUNTIME, CONFIG_MAP, Resource
+from nemo_run._kube.resources import CLAIM, CLUSTER_TRAINING_RUNTIME, CONFIG_MAP, POD, Resource
 from nemo_run.testing import _seeds
 from nemo_run.testing._admission import TrainJobAdmission
 from nemo_run.testing._checks import Validation
@@ -15,15 +15,27 @@ from nemo_run.testing._faults import Faults
 from nemo_run.testing._kinds import NAMESPACE, served
 from nemo_run.testing._schemas import schemas
 from nemo_run.testing._server import Server
-from nemo_run.testing._store import Store
+from nemo_run.testing._store import Review, Store
 
 
 class Cluster:
     """The objects of one LocalKube and the server that hands them out; all is called on one event loop."""
 
-    def __init__(self, *, trainer: str = "2.3", kuberay: str | None = None, claims: Claims | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        trainer: str = "2.3",
+        kuberay: str | None = None,
+        claims: Claims | None = None,
+        any_namespace: bool = False,
+        any_claim: bool = False,
+    ) -> None:
         """
         Take what is to be served; nothing listens yet.
+
+        Args:
+            any_namespace: make a namespace when something is created in it.
+            any_claim: make a claim when a pod names it.
 
         Raises:
             ValueError: there is no such release of Trainer or KubeRay here.
@@ -34,6 +46,10 @@ class Cluster:
         self.faults = Faults()
         self.store = Store([Validation(known)])
         self.store.checks.append(TrainJobAdmission(self.store, trainer))
+        if any_namespace:
+            self.store.missing_namespace = self.make_namespace
+        if any_claim:
+            self.store.checks.append(self._with_claims)
         kinds = served(trainer=True, kuberay=kuberay is not None)
         self.server = Server(self.store, kinds, token=self.token, faults=self.faults, schemas=known)
         for name in (*_seeds.NAMESPACES, *sorted(self.claims.namespaces())):
@@ -53,6 +69,13 @@ class Cluster:
         self.make_namespace(namespace)
         self._ensure(CLAIM, namespace, _seeds.claim(name))
         return self.claims(namespace, name)
+
+    def _with_claims(self, kind: Resource, obj: Json, old: Json | None, review: Review | None) -> Json:
+        """Have every claim that a pod names."""
+        for volume in obj["spec"].get("volumes") or [] if kind == POD else []:
+            if name := (volume.get("persistentVolumeClaim") or {}).get("claimName"):
+                self.make_claim(obj["metadata"]["namespace"], name)
+        return obj
 
     def kubeconfig(self) -> Json:
         """Give the kubeconfig of a client that may do everything."""

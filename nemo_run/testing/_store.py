@@ -87,6 +87,8 @@ class Store:
     def __init__(self, checks: Sequence[Check] = ()) -> None:
         self.checks = list(checks)
         self.changes = Changes()
+        self.missing_namespace: Callable[[str], None] | None = None
+        """Asked to make a namespace that an object is created in; without it such an object is refused."""
         self._objects: dict[Resource, dict[tuple[str, str], Json]] = {}
 
     def create(
@@ -323,7 +325,9 @@ class Store:
         if meta.setdefault("namespace", namespace) != namespace:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
         if self._find(NAMESPACE, "", namespace) is None:
-            raise not_found(NAMESPACE, namespace)
+            if self.missing_namespace is None:
+                raise not_found(NAMESPACE, namespace)
+            self.missing_namespace(namespace)
 
     def _find(self, kind: Resource, namespace: str, name: str) -> Json | None:
         return self._objects.get(kind, {}).get((namespace if kind.namespaced else "", name))

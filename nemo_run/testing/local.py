@@ -40,7 +40,7 @@ class LocalKube:
 
     Pods are processes of this machine. While it is active, nemo_run's executors use it whatever kubeconfig
     or context they name, so that nothing can reach a real cluster by accident. Where several are active,
-    the innermost is used.
+    the innermost is used. Unlike on a real cluster, a namespace is there as soon as something is created in it.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class LocalKube:
             trainer: The release of Kubeflow Trainer to play: "2.0", "2.1", "2.2" or "2.3".
             kuberay: The release of KubeRay, "1.7"; None serves none.
             claims: Names of persistent volume claims, or a directory for each. They exist in every namespace;
-                ``"namespace/name"`` makes the namespace too.
+                ``"namespace/name"`` in that one. None: whatever claim a pod names is there.
             images: What runs a container, by a pattern of its image: ``{"alpine*": "busybox"}``.
             isolation: How containers are kept apart; "auto" takes the best that this machine allows.
             home: Where files live, kept afterwards; None makes a directory that is removed at the end.
@@ -97,7 +97,11 @@ class LocalKube:
         try:
             self.home.mkdir(parents=True, exist_ok=True)
             self._cluster = Cluster(
-                trainer=self._trainer, kuberay=self._kuberay, claims=Claims(self.home, self._given_claims)
+                trainer=self._trainer,
+                kuberay=self._kuberay,
+                claims=Claims(self.home, self._given_claims),
+                any_namespace=True,
+                any_claim=self._given_claims is None,
             )
             self._loop.run(self._open())
             self.kubeconfig = self.home / "kubeconfig"

@@ -16,18 +16,18 @@ An experiment's own directory: what is written there, and how it is found again.
 from __future__ import annotations
 
 import base64
-import inspect
 import json
 import os
 import re
-import sys
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from nemo_run.config import Script, get_nemorun_home
-from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer
+from nemo_run.core.runners._main_script import main_source, mentions_main
+from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer, unpacked
 from nemo_run.exceptions import ConfigError, ExperimentError, ExperimentNotFound
 from nemo_run.package_info import __version__
 from nemo_run.run import _store
@@ -114,15 +114,26 @@ def save_config(directory: Path, config: Any) -> None:
 def save_jobs(directory: Path, jobs: Sequence[Job | JobGroup]) -> None:
     """Write the jobs as they stand, and the script that made them."""
     _store.write_private(directory / TASKS, json.dumps([job.serialize() for job in jobs]))
-    if source := _main_source():
+    if source := main_source():
         _store.write_text(directory / MAIN, source)
 
 
-def _main_source() -> str:
-    try:
-        return inspect.getsource(sys.modules["__main__"])
-    except (KeyError, TypeError, OSError):  # an interactive session has no source
-        return ""
+def check_main(jobs: Sequence[Job | JobGroup]) -> None:
+    """
+    Check that jobs will find what their tasks use of this process's main script.
+
+    Raises:
+        ExperimentError: there is no such script.
+    """
+    if main_source():
+        return
+    for job in jobs:
+        for task in [job.task] if isinstance(job, Job) else job.tasks:
+            if not isinstance(task, Script) and mentions_main(unpacked(ZlibJSONSerializer().serialize(task))):
+                raise ExperimentError(
+                    f"{job.id} uses what this interactive session defines, which a job cannot find, as no file has it;"
+                    " write it into a module and import that here"
+                )
 
 
 def load_config(directory: Path) -> Any:
@@ -155,8 +166,16 @@ def load_jobs(directory: Path) -> list[Job | JobGroup]:
     for text, task in pairs:
         job = fdl.build(_deserialized(path, _without_torchx(text)))
         setattr(job, "task" if isinstance(job, Job) else "tasks", task)
+        _assign(job, directory)
         jobs.append(job)
     return jobs
+
+
+def _assign(job: Job | JobGroup, directory: Path) -> None:
+    """Tell the job's executors where it lies: what they were assigned is not saved with them."""
+    for executor in [job.executor] if isinstance(job, Job) else job.executors:
+        with suppress(ConfigError):  # an executor of NeMo-Run's that is not run here
+            executor.assign(directory.name, str(directory), job.id, Path(executor.job_dir).name or job.id)
 
 
 def task_of(text: Any) -> Any:
@@ -184,16 +203,24 @@ def check_round_trip(task_id: str, task: Any) -> None:
     """
     from fiddle._src import daglish, diffing
 
-    hint = "wrap what is not plain data in run.Config or run.Partial"
     serializer = ZlibJSONSerializer()
     try:
         again = serializer.deserialize(serializer.serialize(task))
     except (TypeError, ValueError, AttributeError) as error:
-        raise ExperimentError(f"Failed to validate task {task_id}: {error}; {hint}.") from error
+        raise ExperimentError(f"Failed to validate task {task_id}: {error}") from error
     if again != task:
         changes = diffing.build_diff(again, task).changes
-        paths = ", ".join(sorted(daglish.path_str(change.target) for change in changes))
-        raise ExperimentError(f"Failed to validate task {task_id}: {paths} changes when it is saved; {hint}.")
+        lost = [change.target for change in changes if not _is_nan(getattr(change, "new_value", None))]
+        if lost:
+            paths = ", ".join(sorted(daglish.path_str(path).lstrip(".") for path in lost))
+            raise ExperimentError(
+                f"Failed to validate task {task_id}: {paths}: changes when it is written to a file;"
+                " have the job make it: run.Config(its class or function, its arguments)"
+            )
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and value != value
 
 
 def _deserialized(path: Path, text: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +13,16 @@ from typing import Any
 from nemo_run.config import SCRIPTS_DIR, Script
 from nemo_run.core.execution.base import Executor
 from nemo_run.core.execution.local import LocalExecutor
+from nemo_run.core.runners._main_script import main_source, mentions_main
 from nemo_run.core.serialization.yaml import YamlSerializer
-from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer
+from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer, unpacked
 from nemo_run.run import _store
 from nemo_run.run._command import Program
 
 logger = logging.getLogger("nemo_run")
+
+RUNNER = "nemo_run.core.runners.fdl_runner"
+"""The module that runs a Partial in its job."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,8 @@ class Submission:
     env: Mapping[str, str] = field(default_factory=dict)
     """What the task asks for beyond the executor's own ``env_vars``."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Texts that must be there when it starts, by path below ``$NEMO_RUN_DIR``, where the job is sent no files."""
 
 
 def submission(name: str, task: Any, executor: Executor, *, serialize_metadata: bool = True) -> Submission:
@@ -42,31 +49,70 @@ def submission(name: str, task: Any, executor: Executor, *, serialize_metadata: 
     """
     if not isinstance(task, Script):
         _write_yaml(name, task, executor)
-        return Submission(name, executor, _partial_program(name, task, executor))
+        return _of_partial(name, task, executor)
     if serialize_metadata:
         _write_yaml(name, task.to_config(), executor)
-    program = _script_program(name, task, executor)
+    program, files = _script_program(name, task, executor)
     if executor.supports_launcher_transform() and (other := executor.get_launcher().transform(program.argv())):
-        program = _script_program(name, other, executor)
-    return Submission(name, executor, program, dict(task.env or {}), dict(task.metadata or {}))
+        program, files = _script_program(name, other, executor)
+    return Submission(name, executor, program, dict(task.env or {}), dict(task.metadata or {}), files)
 
 
-def _partial_program(name: str, task: Any, executor: Executor) -> Program:
+def _of_partial(name: str, task: Any, executor: Executor) -> Submission:
     serializer = ZlibJSONSerializer()
-    _, task_file = executor.package_configs(
-        (f"{name}_packager", serializer.serialize(executor.packager.to_config())),
-        (f"{name}_fn_or_script", serializer.serialize(task)),
+    text = serializer.serialize(task)
+    here = isinstance(executor, LocalExecutor)
+    # Two directories above it the runner looks for the launching script: in the
+    # experiment's on this machine, and in the job's own where its files are copied.
+    stem = name.replace("/", "_") if here else f"tasks/{name.replace('/', '_')}"
+    _, path = executor.package_configs(
+        (f"{stem}_packager", serializer.serialize(executor.packager.to_config())), (f"{stem}_fn_or_script", text)
     )
-    return Program("python", ("-n", name, task_file), module="nemo_run.core.runners.fdl_runner")
+    files: dict[str, str] = {}
+    if found := executor.path_in_job(path):
+        argument = found
+    elif mentions_main(unpacked(text)):
+        argument, files = _carried(Path(path), text, executor)
+        files["__main__.py"] = main_source()
+    else:
+        argument = text
+    # A process of this machine needs no python on the PATH, nor another one than this.
+    program = Program(sys.executable if here else "python", ("-n", name, argument), module=RUNNER)
+    return Submission(name, executor, program, _import_path(executor), files=files)
 
 
-def _script_program(name: str, task: Script, executor: Executor) -> Program:
+def _carried(path: Path, text: str, executor: Executor) -> tuple[str, dict[str, str]]:
+    """Give what the job may call *path*, a file that is not sent, and the text that it must find there."""
+    place = path.relative_to(executor.job_dir).as_posix()
+    return f"$NEMO_RUN_DIR/{place}", {place: text}
+
+
+def _import_path(executor: Executor) -> dict[str, str]:
+    """
+    Let a task use modules that lie beside the launching script, as the script itself can.
+
+    On this machine that is the script's directory, elsewhere what is copied from this machine.
+    """
+    if isinstance(executor, LocalExecutor):
+        script = getattr(sys.modules["__main__"], "__file__", None)
+        place = script and str(Path(script).absolute().parent)
+        before = executor.env_vars.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
+    else:
+        place = executor.path_in_job(executor.job_dir)
+        before = executor.env_vars.get("PYTHONPATH", "$PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (before, place)))} if place else {}
+
+
+def _script_program(name: str, task: Script, executor: Executor) -> tuple[Program, dict[str, str]]:
     if not task.inline:
         where = {"module": task.path} if task.m else {"path": task.path}
-        return Program(task.entrypoint, tuple(map(str, task.args)), **where)
-    filename = os.path.join(executor.job_dir, SCRIPTS_DIR, f"{name}.sh")
-    path, *args = task.to_command(filename=filename, is_local=isinstance(executor, LocalExecutor))
-    return Program(task.entrypoint, tuple(args), path=path)
+        return Program(task.entrypoint, tuple(map(str, task.args)), **where), {}
+    file = Path(executor.job_dir, SCRIPTS_DIR, f"{name}.sh")
+    path, *args = task.to_command(filename=str(file), is_local=isinstance(executor, LocalExecutor))
+    files: dict[str, str] = {}
+    if executor.path_in_job(str(file)) is None:
+        path, files = _carried(file, file.read_bytes().decode("utf-8", "surrogateescape"), executor)
+    return Program(task.entrypoint, tuple(args), path=path), files
 
 
 def _write_yaml(name: str, task: Any, executor: Executor) -> None:

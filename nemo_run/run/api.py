@@ -6,6 +6,7 @@ from typing import Any
 
 from nemo_run.config import Script, get_type_namespace
 from nemo_run.core.execution.base import Executor
+from nemo_run.core.runners._main_script import check_may_launch
 from nemo_run.run.experiment import Experiment
 from nemo_run.run.plugin import ExperimentPlugin as Plugin
 from nemo_run.run.task import direct_run_fn
@@ -45,6 +46,7 @@ def run(
 
     if not isinstance(fn_or_script, Buildable | Script):
         raise TypeError(f"a task is a run.Partial or a run.Script, not {fn_or_script!r}")
+    check_may_launch()
     if direct or executor is None:
         direct_run_fn(fn_or_script, dryrun=dryrun)
         return

@@ -21,6 +21,7 @@ from nemo_run.core.execution.local import LocalExecutor
 from nemo_run.core.execution.skypilot import SkypilotExecutor
 from nemo_run.core.execution.skypilot_jobs import SkypilotJobsExecutor
 from nemo_run.core.execution.slurm import SlurmExecutor
+from nemo_run.core.runners._main_script import check_may_launch
 from nemo_run.exceptions import ExperimentError, ExperimentNotFound, JobFailed, NemoRunError
 from nemo_run.run import _report, _saved
 from nemo_run.run._adding import Request, new_job
@@ -278,11 +279,13 @@ class Experiment(ConfigurableMixin):
             why = "already running" if self._launched else "in inspection mode"
             self.console.log(f"Experiment {why}...", style="bold magenta")
             return
+        check_may_launch()
         self._raise_on_failure = raise_on_failure
         self._prepare(exist_ok=True)
         if direct:
             self._run_here()
             return
+        _saved.check_main(self._jobs)
         if sequential:
             self._chain()
         for job in self._jobs:
@@ -358,6 +361,8 @@ class Experiment(ConfigurableMixin):
         try:
             with sigterm_interrupts():
                 yield
+        except Interrupted:
+            raise
         except KeyboardInterrupt:
             tell_interrupted(self._id, self._jobs, self._runner, self.console)
             raise Interrupted from None
@@ -459,7 +464,8 @@ class Experiment(ConfigurableMixin):
     ) -> None:
         try:
             if self._launched and not isinstance(error, KeyboardInterrupt):
-                self._leave()
+                with self._told_when_interrupted():
+                    self._leave()
             elif self._launched and not isinstance(error, Interrupted):
                 tell_interrupted(self._id, self._jobs, self._runner, self.console)
         finally:

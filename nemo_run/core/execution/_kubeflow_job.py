@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -63,18 +63,40 @@ def environment(executor: KubeflowExecutor) -> _env.Environment:
 
 def script(executor: KubeflowExecutor, command: Sequence[str], *, max_retries: int, sent: frozenset[str]) -> str:
     """Give the text of ``launch.sh``; *sent* is what lies below the code directory."""
-    place = layout(executor)
-    workdir = None
-    if place:
-        mounts = place.mounts(executor.volume_mounts)
-        workdir = Workdir(
-            code_dir=place.code_dir,
-            mount_paths=[PurePosixPath(mount["mountPath"]) for mount in mounts],
-            sent=sent,
-            local=_local_names(executor.workdir_local_path),
-        )
     exports = environment(executor).exports
+    if (place := layout(executor)) is None:
+        return _carried(executor, command, exports, max_retries)
+    workdir = Workdir(
+        code_dir=place.code_dir,
+        mount_paths=[PurePosixPath(mount["mountPath"]) for mount in place.mounts(executor.volume_mounts)],
+        sent=sent,
+        local=_local_names(executor.workdir_local_path),
+    )
     return launch_script(command, exports=exports, max_retries=max_retries, workdir=workdir)
+
+
+def _carried(executor: KubeflowExecutor, command: Sequence[str], exports: Mapping[str, str], max_retries: int) -> str:
+    """Give the text of a launch script that one argument of the container holds, as there is no workdir."""
+    files = executor._task_files
+    # Before the launch script, which says of one argument what is true of all.
+    _check_size(command, sum(map(_size, (*command, *files.values()))))
+    text = launch_script(command, exports=exports, max_retries=max_retries, files=files)
+    _check_size(command, _size(text))
+    return text
+
+
+def _check_size(command: Sequence[str], size: int) -> None:
+    if size > ARGUMENT_MAX:
+        raise ConfigError(
+            "task",
+            f"{' '.join(command)[:60]}…",
+            f"without a workdir it travels inside the manifest, where {size} bytes are too many (Linux takes"
+            f" {ARGUMENT_MAX}); set workdir_volume_mount, so that it is copied to the volume",
+        )
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogateescape"))
 
 
 def built(executor: KubeflowExecutor, name: str, command: Sequence[str], dialect: Dialect) -> Built:
@@ -170,15 +192,7 @@ def _command(
     """Give the container's command: what runs the synced launch script, else one that carries it along."""
     if place and len(command) == 2 and command[1] == str(place.launch_script):
         return [literal(part) for part in command]
-    text = launch_script(command, exports=env.exports, max_retries=executor.retries)
-    size = len(text.encode("utf-8", "surrogateescape"))
-    if size > ARGUMENT_MAX:
-        raise ConfigError(
-            "command",
-            f"{' '.join(command)[:40]}…",
-            f"without a workdir it travels inside the manifest, where {size} bytes are too many (Linux takes"
-            f" {ARGUMENT_MAX}); set workdir_volume_mount, so that it is copied to the volume",
-        )
+    text = _carried(executor, command, env.exports, executor.retries)
     return ["/bin/bash", "-c", literal(text), "launch.sh"]
 
 

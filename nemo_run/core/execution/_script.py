@@ -60,7 +60,12 @@ class Workdir:
 
 
 def launch_script(
-    command: Sequence[str], *, exports: Mapping[str, str], max_retries: int = 0, workdir: Workdir | None = None
+    command: Sequence[str],
+    *,
+    exports: Mapping[str, str],
+    max_retries: int = 0,
+    workdir: Workdir | None = None,
+    files: Mapping[str, str] | None = None,
 ) -> str:
     """
     Give the text of ``launch.sh`` for *command*, a list of arguments.
@@ -68,6 +73,7 @@ def launch_script(
     Args:
         exports: variables whose value refers to their own former value.
         workdir: None where the container has no files of ours.
+        files: texts that the script itself writes, by their path below ``$NEMO_RUN_DIR``; only without a workdir.
 
     Raises:
         ConfigError: an argument that no process can be given.
@@ -77,6 +83,8 @@ def launch_script(
     for argument in command:
         _check_argument(argument)
     return _template().render(
+        files={_below(path): shlex.quote(text) for path, text in (files or {}).items()},
+        directories=sorted({_below(PurePosixPath(path).parent) for path in files or ()}),
         code_dir=workdir and shlex.quote(str(workdir.code_dir)),
         root=_ROOT if workdir and workdir.links else "",
         directory=workdir and workdir.packed and shlex.quote(str(workdir.code_dir / "code")),
@@ -84,6 +92,11 @@ def launch_script(
         exports=[f"{name}={extended(name, value)}" for name, value in exports.items()],
         command=" ".join(_argument(argument, workdir) for argument in command),
     )
+
+
+def _below(path: str | PurePosixPath) -> str:
+    """Give *path* below ``$NEMO_RUN_DIR`` as one word of bash."""
+    return f'"$NEMO_RUN_DIR"/{shlex.quote(str(path))}'
 
 
 def quoted(text: str) -> str:

@@ -184,6 +184,10 @@ class Executor(ConfigurableMixin):
         """Write each (name, text) below ``<job_dir>/configs``, for this user's eyes only, and give the paths."""
         return [_write_private(Path(self.job_dir, "configs", name), text) for name, text in cfgs]
 
+    def path_in_job(self, path: str) -> str | None:
+        """Give where the job finds *path*, a file below ``job_dir``; None where it is sent no files."""
+        return path
+
     def create_job_dir(self) -> None:
         """Make the job's directory on this machine."""
         os.makedirs(self.job_dir, exist_ok=True)

@@ -147,6 +147,8 @@ class KubeflowExecutor(Executor):
     """The task's name; set by the experiment."""
     _task_env: dict[str, str] = field(init=False, repr=False, default_factory=dict)
     """The task's own variables; set by the experiment."""
+    _task_files: dict[str, str] = field(init=False, repr=False, default_factory=dict)
+    """Texts that the task needs below ``$NEMO_RUN_DIR`` where there is no workdir; set by the experiment."""
     _session: Session = field(init=False, repr=False, compare=False, default_factory=Session)
 
     def __post_init__(self) -> None:
@@ -206,6 +208,11 @@ class KubeflowExecutor(Executor):
         """The directory, seen from the container, that holds ``launch.sh``; empty without a workdir."""
         layout = self.workdir()
         return str(layout.code_dir) if layout else ""
+
+    def path_in_job(self, path: str) -> str | None:
+        """Give where the job finds *path*, a file below ``job_dir``; None without a workdir."""
+        layout = self.workdir()
+        return str(layout.code_dir / Path(path).relative_to(self.job_dir)) if layout else None
 
     def get_job_body(self, name: str, command: list[str]) -> dict[str, Any]:
         """

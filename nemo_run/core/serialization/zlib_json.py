@@ -10,6 +10,7 @@ from typing import Any
 from fiddle._src import daglish
 from fiddle._src.experimental import serialization
 
+from nemo_run.core.serialization._refusal import refusal
 from nemo_run.core.serialization._values import restored, stand_in
 from nemo_run.exceptions import ConfigError
 
@@ -30,7 +31,7 @@ class ZlibJSONSerializer:
         try:
             text = serialization.dump_json(plain, pyref_policy)
         except _REFUSALS as error:
-            raise _refusal(plain, pyref_policy, error) from error
+            raise refusal(plain, refused=lambda value: _is_refused(value, pyref_policy), error=error) from error
         return base64.urlsafe_b64encode(zlib.compress(text.encode())).decode("ascii")
 
     def deserialize(self, serialized: str, pyref_policy: serialization.PyrefPolicy | None = None) -> Any:
@@ -40,12 +41,22 @@ class ZlibJSONSerializer:
         Raises:
             ConfigError: the text is cut, or something else altogether.
         """
-        try:
-            text = zlib.decompress(base64.urlsafe_b64decode(serialized)).decode()
-        except (binascii.Error, zlib.error, ValueError) as error:
-            shown = serialized if len(serialized) <= 40 else f"{serialized[:40]}…"
-            raise ConfigError("serialized", shown, f"is no serialised config: {error}") from error
+        text = unpacked(serialized)
         return daglish.MemoizedTraversal.run(_restore, serialization.load_json(text, pyref_policy=pyref_policy))
+
+
+def unpacked(serialized: str) -> str:
+    """
+    Give the JSON that *serialized* holds.
+
+    Raises:
+        ConfigError: the text is cut, or something else altogether.
+    """
+    try:
+        return zlib.decompress(base64.urlsafe_b64decode(serialized)).decode()
+    except (binascii.Error, zlib.error, ValueError) as error:
+        shown = serialized if len(serialized) <= 40 else f"{serialized[:40]}…"
+        raise ConfigError("serialized", shown, f"is no serialised config: {error}") from error
 
 
 def _replace(value: Any, state: Any) -> Any:
@@ -61,18 +72,9 @@ def _restore(value: Any, state: Any) -> Any:
     return state.map_children(value) if whole is None else whole
 
 
-def _refusal(cfg: Any, policy: serialization.PyrefPolicy | None, error: Exception) -> ConfigError:
-    """Say which value in *cfg* cannot be written."""
-    for value, path in daglish.iterate(cfg, memoized=False):
-        if serialization.find_node_traverser(type(value)) is not None:
-            continue
-        try:
-            serialization.dump_json(value, policy)
-        except _REFUSALS:
-            where = daglish.path_str(path).lstrip(".") or "config"
-            hint = (
-                f"a {type(value).__qualname__} cannot be written to a file; if the job is to make it, write"
-                " run.Config(its class or function, its arguments), and define functions at the top of a module"
-            )
-            return ConfigError(where, value, hint)
-    return ConfigError("config", type(cfg).__qualname__, f"cannot be written to a file: {error}")
+def _is_refused(value: Any, policy: serialization.PyrefPolicy | None) -> bool:
+    try:
+        serialization.dump_json(value, policy)
+    except _REFUSALS:
+        return True
+    return False

@@ -43,9 +43,47 @@ def mounting(*mounts: Json) -> Json:
     return {"containers": [container(volumeMounts=[{"name": "v", **mount} for mount in mounts])], "volumes": VOLUMES}
 
 
+C = "spec.containers[0]"
+IMAGE_SPACE = f'{C}.image: Invalid value: " x": must not have leading or trailing whitespace'
+DEADLINE = "spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive"
+NAMELESS_MOUNT = (
+    f'[{C}.volumeMounts[0].name: Required value, {C}.volumeMounts[0].name: Not found: "", '
+    f"{C}.volumeMounts[0].mountPath: Required value]"
+)
+BOTH_PATHS = f'{C}.volumeMounts[0].subPathExpr: Invalid value: "c": subPathExpr and subPath are mutually exclusive'
+PULL_POLICY = f'{C}.imagePullPolicy: Unsupported value: "Now": supported values: "Always", "IfNotPresent", "Never"'
+LONG_PORT = f'{C}.ports[0].name: Invalid value: "{"x" * 16}": must be no more than 15 characters'
+LARGE_PORT = f"{C}.ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive"
+PORT_TWICE = f'{C}.ports[1].name: Duplicate value: "x"'
+ENV_NAME = (
+    f'{C}.env[0].name: Invalid value: "A=B": a valid environment variable name must consist only of printable ASCII '
+    "characters other than '=' (e.g. 'my_ENV~', regex used for validation is '[ -<>-~]+')"
+)
+NO_SOURCE = (
+    f'{C}.env[0].valueFrom: Invalid value: "": '
+    "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
+)
+ODD_RESOURCE = f'{C}.resources.limits[gpu]: Invalid value: "gpu": must be a standard resource for containers'
+TWO_GPUS = {"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 2}}
+UNEQUAL = f'{C}.resources.requests: Invalid value: "1": must be equal to nvidia.com/gpu limit of 2'
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
+        ({"containers": [container(image=" x")]}, IMAGE_SPACE),
+        ({"volumes": [{"emptyDir": {}}]}, "spec.volumes[0].name: Required value"),
+        ({"activeDeadlineSeconds": 0}, DEADLINE),
+        (mounting({"name": ""}), NAMELESS_MOUNT),
+        (mounting({"mountPath": "/a", "subPath": "b", "subPathExpr": "c"}), BOTH_PATHS),
+        ({"containers": [container(imagePullPolicy="Now")]}, PULL_POLICY),
+        ({"containers": [container(ports=[{"name": "x" * 16, "containerPort": 1}])]}, LONG_PORT),
+        ({"containers": [container(ports=[{"containerPort": 70000}])]}, LARGE_PORT),
+        ({"containers": [container(ports=[{"name": "x", "containerPort": n} for n in (1, 2)])]}, PORT_TWICE),
+        ({"containers": [container(env=[{"name": "A=B"}])]}, ENV_NAME),
+        ({"containers": [container(env=[{"name": "A", "valueFrom": {}}])]}, NO_SOURCE),
+        ({"containers": [container(resources={"limits": {"gpu": 1}})]}, ODD_RESOURCE),
+        ({"containers": [container(resources=TWO_GPUS)]}, UNEQUAL),
         ({"containers": []}, "spec.containers: Required value"),
         ({"containers": [{"name": "c"}]}, "spec.containers[0].image: Required value"),
         ({"containers": [{"image": "x"}]}, "spec.containers[0].name: Required value"),

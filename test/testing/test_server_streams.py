@@ -16,7 +16,7 @@ from serving import PODS, Serving, pod, serving
 
 from nemo_run.testing import Cut
 from nemo_run.testing._errors import ApiError, bad_request
-from nemo_run.testing._streams import CLOSE, ERROR, STDERR, STDIN, STDOUT
+from nemo_run.testing._sessions import CLOSE, ERROR, STDERR, STDIN, STDOUT
 
 Json = dict[str, Any]
 

@@ -56,6 +56,13 @@ def test_pieces_do_not_matter(messages, data):
     assert found == [Message(frames.BINARY, message) for message in messages]
 
 
+def test_a_header_may_come_byte_by_byte():
+    reader = FrameReader()
+    stream = served(frames.BINARY, b"x" * 65536)
+    assert [reader.feed(stream[index : index + 1]) for index in range(11)] == [[]] * 11
+    assert reader.feed(stream[11:]) == [Message(frames.BINARY, b"x" * 65536)]
+
+
 def test_a_ping_may_stand_inside_a_fragmented_message():
     stream = (
         served(frames.BINARY, b"\x01ab", final=False)

@@ -270,6 +270,31 @@ def test_a_create_whose_answer_got_lost_is_not_repeated_under_another_name(kube,
     assert pods(api) == []
 
 
+def test_a_pod_that_someone_deletes_while_it_starts_is_lost(kube, api):
+    def delete(state: str) -> None:
+        for name in pods(api):
+            api.delete(POD, "default", name, grace_seconds=0)
+
+    with kube.fault(PodFault("copy-*", "never-ready")), pytest.raises(TransferError, match=r"deleted|ended before"):
+        lost(api, pod(), on_state=delete, clock=Impatient())
+
+
+def test_events_that_may_not_be_read_are_no_error(kube, api, caplog):
+    kube.rules = ROLE
+    late = pytest.raises(WaitTimeout, match="the start of copy pod")
+    with caplog.at_level(logging.INFO, "nemo_run"), kube.fault(PodFault("copy-*", "Unschedulable")), late:
+        lost(api, pod(), clock=Impatient())
+    assert caplog.text.count("cannot read the events of copy pod") == 1
+
+
+def test_a_pod_that_cannot_be_removed_does_not_hide_the_first_error(kube, api, caplog):
+    kube.rules = [ROLE[1], {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get"]}]
+    with pytest.raises(Boom), data_mover(api, pod(), restricted=None):
+        raise Boom
+    assert "may be left over" in caplog.text
+    kube.rules = None
+
+
 def test_a_volume_that_cannot_be_written_says_who_may_and_what_helps(kube, api):
     with pytest.raises(TransferError) as caught:
         lost(api, readonly_pod(), probe=PurePosixPath("/readonly/alice/code"))
@@ -326,6 +351,13 @@ def test_the_rights_that_are_checked_are_enough(kube, api, tmp_path):
     check_rights(api, "default")
     with data_mover(api, pod(), restricted=None, probe=CODE) as ref:
         send_tree(api, ref, plant(tmp_path / "source"), CODE, spool_dir=tmp_path)
+
+
+def test_rights_that_cannot_be_asked_for_are_no_error(kube, api, caplog):
+    refused = Respond(403, on="POST */selfsubjectaccessreviews", reason="Forbidden", message="no")
+    with caplog.at_level(logging.INFO, "nemo_run"), kube.fault(refused):
+        check_rights(api, "default")
+    assert "cannot ask for our rights" in caplog.text
 
 
 def test_every_missing_right_is_named(kube, api):

@@ -93,7 +93,14 @@ def waiting(reason: str, message: str = "") -> dict:
             id="killed",
         ),
         pytest.param(
-            {"status": {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."}},
+            {
+                "status": {
+                    "phase": "Failed",
+                    "reason": "Evicted",
+                    "message": "The node was low on memory.",
+                    "containerStatuses": [{"name": "mover", "state": {}}],
+                }
+            },
             Startup("Evicted: The node was low on memory.", ended=True),
             id="evicted",
         ),

@@ -247,6 +247,30 @@ def test_a_spool_directory_that_cannot_be_written_is_named(api, tmp_path):
         send_tree(api, POD, [], posix(tmp_path / "there"), spool_dir=tmp_path / "file/x")
 
 
+@pytest.mark.parametrize("compress", [False, True], ids=["plain", "gzip"])
+def test_what_is_no_archive_is_refused(far, api, tmp_path, compress):
+    """A shell that greets, say."""
+    token_comes_too = f"#!{shutil.which('sh')}\necho Welcome to this pod\n"
+    (tmp_path / "there").mkdir()
+    (tmp_path / "bin/tar").unlink()
+    (tmp_path / "bin/tar").write_text(token_comes_too)
+    (tmp_path / "bin/tar").chmod(0o755)
+    with pytest.raises(TransferError, match="no gzip stream" if compress else "no whole tar archive"):
+        fetch_tree(
+            api, POD, posix(tmp_path / "there"), tmp_path / "back", spool_dir=tmp_path / "spool", compress=compress
+        )
+
+
+@pytest.mark.parametrize("far", ["busybox"], indirect=True)
+def test_a_very_big_tree_is_remarked_upon(api, tmp_path, caplog):
+    (tmp_path / "source").mkdir()
+    with (tmp_path / "source/hole").open("wb") as out:
+        out.truncate(1 << 30)
+    with caplog.at_level(logging.WARNING, "nemo_run"), pytest.raises(TransferError):
+        send_tree(api, POD, tmp_path / "source", posix(tmp_path / "source/hole/x"), spool_dir=tmp_path, compress=True)
+    assert caplog.messages[0] == "sending 1 files, 1.0 GiB: is all of it needed?"
+
+
 def test_compresses_unless_the_server_is_here(far, api, tmp_path):
     send_tree(api, POD, [], posix(tmp_path / "there"), spool_dir=tmp_path)
     send_tree(api, POD, [], posix(tmp_path / "there"), spool_dir=tmp_path, compress=True)

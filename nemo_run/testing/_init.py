@@ -48,8 +48,14 @@ def call(what: str, *arguments: Any) -> None:
     """Call libc's function *what*; raise OSError if it says -1."""
     if getattr(libc, what)(*arguments) == -1:
         number = ctypes.get_errno()
-        shown = " ".join(a.decode() for a in arguments if isinstance(a, bytes))
-        raise OSError(number, f"{what} {shown}: {os.strerror(number)}")
+        shown = [what, *(argument.decode() for argument in arguments if argument and isinstance(argument, bytes))]
+        raise OSError(number, f"{' '.join(shown)}: {os.strerror(number)}")
+
+
+def told(error: OSError) -> bytes:
+    """Give the status line of an error."""
+    text = f"{error.filename}: {error.strerror}" if error.filename else str(error.args[-1])
+    return f"error {text}".encode("utf-8", "replace")
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
@@ -239,7 +245,7 @@ def run_child(spec: dict[str, Any], status: int, alive: int, build: bool) -> Non
             build_root(spec["stage"], spec["steps"])
         become(spec)
     except OSError as error:
-        os.write(status, f"error {error.args[-1] if len(error.args) == 1 else error}".encode())
+        os.write(status, told(error))
     os._exit(CANNOT_START)
 
 
@@ -302,7 +308,7 @@ def main(status: int, given: int, alive: int) -> int:
     try:
         return {"network": hold_network, "run": run, "exec": execute}[spec["do"]](spec, status)
     except OSError as error:
-        os.write(status, f"error {error}".encode())
+        os.write(status, told(error))
         return CANNOT_START
 
 

@@ -129,7 +129,8 @@ def test_a_copy_pod_that_never_gets_ready_is_removed(kube, executor):
 
 def test_what_a_job_sends(kube, executor, tmp_path):
     job = tmp_path / "exp" / "train"
-    for name in ("configs/train_executor.yaml", "configs/train_config.yaml", "scripts/s.sh", "log-allranks_0.out"):
+    partial = ("configs/train_fn_or_script", "configs/train_config.yaml", "configs/train_executor.yaml")
+    for name in (*partial, "configs/script_config.yaml", "scripts/s.sh", "log-allranks_0.out"):
         (job / name).parent.mkdir(parents=True, exist_ok=True)
         (job / name).write_text(name)
     (tmp_path / "exp" / "__main__.py").write_text("main")
@@ -151,6 +152,7 @@ def test_what_a_job_sends(kube, executor, tmp_path):
         "code/train.py": "0o644",
         "configs": "0o755",
         "configs/train_config.yaml": "0o644",
+        "configs/train_fn_or_script": "0o644",
         "empty": "0o755",
         "launch.sh": "0o644",
         "scripts": "0o755",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gzip
 import logging
+import os
 import shutil
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
@@ -19,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 _STAYS_HERE = ("log*.out", "configs/*_executor.yaml", ".nemo_run*")
 """Logs are written on both sides; a saved executor may hold env values."""
+_CONFIG = "_config.yaml"
 
 
 def job_files(job_dir: Path, *, experiment_dir: Path | None = None, local: Path | None = None) -> list[SourceFile]:
@@ -35,10 +37,16 @@ def job_files(job_dir: Path, *, experiment_dir: Path | None = None, local: Path 
     if main and main.is_file():
         found[PurePosixPath(main.name)] = SourceFile(PurePosixPath(main.name), main)
     if job_dir.is_dir():
-        for source in directory_files(job_dir):
-            if not _stays(source.path_in_archive):
-                found[source.path_in_archive] = source
+        own = {source.path_in_archive: source for source in directory_files(job_dir)}
+        found |= {path: source for path, source in own.items() if not _stays(path) and not _of_script(path, own)}
     return list(found.values())
+
+
+def _of_script(path: PurePosixPath, others: Container[PurePosixPath]) -> bool:
+    """Tell whether *path* is a script's saved config: it holds its variables, and nothing in the job reads it."""
+    if len(path.parts) != 2 or path.parts[0] != "configs" or not path.name.endswith(_CONFIG):
+        return False
+    return path.with_name(path.name.removesuffix(_CONFIG) + "_fn_or_script") not in others
 
 
 def _of_user(local: Path) -> list[SourceFile]:
@@ -97,14 +105,16 @@ def unchanged(sources: Sequence[SourceFile], dest: Path) -> Callable[[PurePosixP
     def skip(path: PurePosixPath, member: tarfile.TarInfo) -> bool:
         if _stays(path):
             return True
-        return member.isfile() and any(_same(local, member) for local in (sent.get(path), dest / path) if local)
+        return any(_same(local, member) for local in (sent.get(path), dest / path) if local)
 
     return skip
 
 
 def _same(local: Path, member: tarfile.TarInfo) -> bool:
     try:
+        if member.issym():
+            return os.readlink(local) == member.linkname
         facts = local.stat()
     except OSError:
         return False
-    return facts.st_size == member.size and int(facts.st_mtime) == int(member.mtime)
+    return member.isfile() and facts.st_size == member.size and int(facts.st_mtime) == int(member.mtime)

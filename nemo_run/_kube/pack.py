@@ -42,7 +42,7 @@ def pack(files: Iterable[SourceFile], out: IO[bytes], *, last: str, compress: bo
     Only who finds *last* on the other side knows that all of it has arrived.
 
     Raises:
-        TransferError: a file cannot be read, gets shorter meanwhile, or is a link to a place that is not sent.
+        TransferError: a file cannot be read, or gets shorter meanwhile.
     """
     sources = {source.path_in_archive: source.local for source in files}
     try:
@@ -118,25 +118,26 @@ class _Packer:
 
     def _link(self, path: PurePosixPath, local: Path, mtime: int) -> None:
         target = self._places.link(path, local)
+        text = os.readlink(local)
+        if target is None and not local.is_file():
+            logger.warning(
+                "%s is a link to %s, which is not among the files to send: sent as a link, for the job to find there"
+                " what its own container has",
+                local,
+                text,
+            )
+            target = text
         if target is not None:
             member = _member(str(path), 0o777, tarfile.SYMTYPE)
             member.linkname = target
             member.mtime = mtime
             self._tar.addfile(member)
             self.files += 1
-        elif local.is_file():
+        else:
             logger.warning(
-                "%s is a link to %s, which is not among the files to send: sending its content",
-                local,
-                os.readlink(local),
+                "%s is a link to %s, which is not among the files to send: sending its content", local, text
             )
             self._file(path, local)
-        else:
-            raise TransferError(
-                f"{local} is a link to {os.readlink(local)}, which is not among the files to send and is no file"
-                " whose content could be sent instead: remove the link, or leave it out (in a workdir, name it"
-                " in .gitignore) and make it in the job"
-            )
 
 
 class _Places:

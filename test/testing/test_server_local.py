@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from nemo_run._kube.resources import CLAIM, CONFIG_MAP, EVENT
+from nemo_run._kube.resources import CLAIM, CONFIG_MAP, EVENT, POD
 from nemo_run.testing import LocalKube, _homes
 from nemo_run.testing.local import ENVIRONMENT
 
@@ -215,3 +215,21 @@ def test_a_program_must_be_named(tmp_path: Path) -> None:
     done = run(cwd=tmp_path)
     assert done.returncode == 2
     assert "SCRIPT" in done.stderr
+
+
+def test_a_namespace_is_there_when_it_is_used_and_a_claim_unless_they_are_listed() -> None:
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {
+            "containers": [{"name": "c", "image": "i", "command": ["true"]}],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+        },
+    }
+
+    def claims(**options: object) -> list[str]:
+        with LocalKube(**options) as kube:  # type: ignore[arg-type]
+            kube.do(lambda store: store.create(POD, "team", pod))
+            return [claim["metadata"]["name"] for claim in kube.do(lambda store: store.list(CLAIM, "team"))]
+
+    assert claims() == ["data"]
+    assert claims(claims=["other"]) == ["other"]

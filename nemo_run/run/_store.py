@@ -33,7 +33,7 @@ def write_text(path: Path, text: str, *, mode: int = 0o666) -> None:
     """Write *text* to *path*, whole or not at all; the umask takes from *mode*."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}.tmp"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
@@ -54,7 +54,7 @@ def locked(path: Path) -> Iterator[None]:
     The lock is the system's: it ends with its holder, however that ends.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path.parent / f"{path.name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+    descriptor = os.open(path.parent / f"{path.name}.lock", os.O_RDWR | os.O_CREAT, PRIVATE)
     try:
         _lock(descriptor)
         yield

@@ -433,3 +433,23 @@ def test_an_experiments_config_builds_its_equal():
     exp = run.Experiment("demo", executor=run.LocalExecutor(env_vars={"A": "1"}), clean_mode=True)
     again = fdl.build(exp.to_config())
     assert (again._id, again.executor, again.clean_mode) == (exp._id, exp.executor, True)
+
+
+def test_a_second_interrupt_stops_at_once_and_still_leaves_no_job(tmp_path):
+    """The job ignores SIGTERM, so the first Ctrl-C waits for it; the second does not."""
+    pid_file = tmp_path / "pid"
+    code = f"""
+        import nemo_run as run
+        script = run.Script(inline="trap '' TERM; echo $$ > {pid_file}; while true; do sleep 1; done")
+        run.run(script, executor=run.LocalExecutor(), name="stubborn")
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    wait_for(lambda: pid_file.exists() and pid_file.read_text())
+    child.send_signal(signal.SIGINT)
+    wait_for(lambda: states(run.Experiment.from_title("stubborn")) == {"stubborn": "RUNNING"})
+    time.sleep(0.5)
+    child.send_signal(signal.SIGINT)
+    assert child.wait(4) != 0
+    wait_for(lambda: not lives(int(pid_file.read_text())))

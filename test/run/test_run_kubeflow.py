@@ -300,3 +300,17 @@ def test_interrupted_while_the_copy_pod_starts_nothing_is_left(kube, number):
     assert "Interrupted: no job was launched." in out
     assert objects(kube, TRAINJOB) == []
     assert objects(kube, POD) == []
+
+
+def test_interrupted_while_the_trainjob_is_created_it_is_not_left_behind(kube):
+    """The server has stored it and is slow to say so: nobody has a handle to it yet."""
+    from nemo_run.testing import Delay
+
+    with kube.fault(Delay(3, on="GET */trainjobs/*")):
+        child = client()
+        wait_for(lambda: objects(kube, TRAINJOB))
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=60)
+    assert (child.returncode, err) == (130, "")
+    assert "Interrupted: no job was launched." in out
+    assert objects(kube, TRAINJOB) == []

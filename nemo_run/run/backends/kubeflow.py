@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
@@ -67,16 +68,33 @@ class KubeflowBackend:
         executor._session.on_progress = watcher.progress
         command = _prepare(submission, executor)
         executor.package(executor.packager, job_name=executor.job_name)
-        job_name, state = executor.launch(name=executor.job_name, cmd=executor.start_command(command))
+        name = executor._trainjob_name(executor.job_name)
+        try:
+            return self._launched(submission, executor, executor.start_command(command))
+        except KeyboardInterrupt:
+            # Nobody has a handle yet: what may have been created is not left behind.
+            with suppress(NemoRunError):
+                executor.cancel(name)
+                self._remember_undone(f"{executor.experiment_id}___{submission.name}___{name}")
+            raise
+
+    def _launched(self, submission: Submission, executor: KubeflowExecutor, start: list[str]) -> AppRecord:
+        job_name, state = executor.launch(name=executor.job_name, cmd=start)
         app_id = f"{executor.experiment_id}___{submission.name}___{job_name}"
-        facts = {"namespace": executor.namespace, "submitted_at": time.time()}
+        api = _api(executor)
+        facts = {
+            "namespace": executor.namespace,
+            "server": api.server,
+            "context": api.context,
+            "submitted_at": time.time(),
+        }
         status = AppStatus(_STATES.get(state, AppState.SUBMITTED))
         record = AppRecord(app_id, self.scheme, submission.name, job_name, executor.job_dir, executor, status, facts)
         _records().put(app_id, _entry(record, state.value))
         return self._identified(record)
 
     def _identified(self, record: AppRecord) -> AppRecord:
-        """Add what tells this very job from a later one of its name, and this cluster from another."""
+        """Add what tells this very job from a later one of its name."""
         try:
             report = _known(record).report(record.job_name)
         except KubeError as error:
@@ -84,9 +102,12 @@ class KubeflowBackend:
             return record
         if report is None:
             return record
-        facts = {"uid": report.uid, "server": report.server, "context": report.context}
-        _records().merge(record.app_id, facts)
-        return replace(record, facts={**record.facts, **facts})
+        _records().merge(record.app_id, {"uid": report.uid})
+        return replace(record, facts={**record.facts, "uid": report.uid})
+
+    def _remember_undone(self, app_id: str) -> None:
+        if _records().get(app_id) is not None:
+            _records().merge(app_id, {"state": AppState.CANCELLED.name, "reason": "interrupted while it was launched"})
 
     def dryrun(self, submission: Submission) -> DryRun:
         """Give the manifest, and show it with the launch script; asks no cluster."""

@@ -29,7 +29,10 @@ from nemo_run.run._submission import Submission
 from nemo_run.run.backends.base import AppRecord, DryRun, Watcher
 from nemo_run.run.job import AppState, AppStatus, is_terminal
 
-_NOTE_EXIT = 'file=$1; shift; "$@"; code=$?; echo $code >"$file.tmp" && mv "$file.tmp" "$file"; exit $code'
+_NOTE_EXIT = (
+    'trap : TERM INT; file=$1; shift; "$@"; code=$?; echo $code >"$file.tmp" && mv "$file.tmp" "$file"; exit $code'
+)
+"""The trap lets the shell outlive a signal to its group, which the command itself gets as ever."""
 _LOOK_EVERY = 0.1
 _GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -114,13 +117,20 @@ class LocalBackend:
         directory = Path(record.facts["log_dir"])
         _store.write_text(directory / "cancelled", "")
         pid = int(_process(directory)["pid"])
-        for kill in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(ProcessLookupError):
-                os.killpg(pid, kill)
-            deadline = time.monotonic() + _GRACE
-            while self._alive(record.app_id, directory) and time.monotonic() < deadline:
-                time.sleep(_LOOK_EVERY / 2)
+        try:
+            self._signal(pid, signal.SIGTERM, record.app_id, directory)
+        finally:
+            # Also where a second Ctrl-C cuts the wait short: nothing of the job may stay.
+            self._signal(pid, signal.SIGKILL, record.app_id, directory)
         self._remember(record.app_id, AppState.CANCELLED, directory, record.task)
+
+    def _signal(self, pid: int, number: signal.Signals, app_id: str, directory: Path) -> None:
+        """Send a signal to the group, and wait a while for its leader to end."""
+        with suppress(ProcessLookupError):
+            os.killpg(pid, number)
+        deadline = time.monotonic() + _GRACE
+        while self._alive(app_id, directory) and time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY / 2)
 
     def _status(self, record: AppRecord) -> AppStatus:
         directory = Path(record.facts["log_dir"])

@@ -20,20 +20,13 @@ from typing import Any
 _lock = threading.RLock()
 """Lines of several jobs, and ours between them, never run into each other."""
 
-GOODBYE_PYTHON = """
+GOODBYE = """
 # The experiment ran these tasks: {tasks}
 # Look at it again later, from any process:
 experiment = run.Experiment.from_id("{experiment_id}")
 experiment.status() # how each task stands
 experiment.logs("{first}") # what a task has written
 experiment.cancel("{first}") # end a task that still runs
-"""
-
-GOODBYE_SHELL = """
-# The same on the command line:
-nemo experiment status {experiment_id}
-nemo experiment logs {experiment_id} 0
-nemo experiment cancel {experiment_id} 0
 """
 
 
@@ -119,8 +112,7 @@ class Console:
     def goodbye(self, experiment_id: str, tasks: Sequence[str]) -> None:
         """Write how to find the experiment again."""
         facts = {"experiment_id": experiment_id, "tasks": list(tasks), "first": tasks[0] if tasks else ""}
-        self.code(GOODBYE_PYTHON.format(**facts), "python")
-        self.code(GOODBYE_SHELL.format(**facts), "shell")
+        self.code(GOODBYE.format(**facts), "python")
 
     def _fact(self, bullet: str, label: str, value: str, style: str) -> None:
         if self.quiet:

@@ -31,7 +31,10 @@ def make_home() -> Path:
     if above.is_symlink() or above.stat().st_uid != os.getuid():
         raise PermissionError(f"{above} is not ours; set TMPDIR to a directory of your own")
     home = Path(tempfile.mkdtemp(prefix="kube-", dir=above))
-    (home / OWNER).write_text(json.dumps({"pid": os.getpid(), "started": started(os.getpid())}))
+    # Whole from its first moment: another process may be sweeping.
+    unfinished = home / f"{OWNER}.new"
+    unfinished.write_text(json.dumps({"pid": os.getpid(), "started": started(os.getpid())}))
+    unfinished.replace(home / OWNER)
     return home
 
 

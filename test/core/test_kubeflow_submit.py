@@ -314,3 +314,27 @@ class TestCancel:
         with kube.fault(Respond(status, on="DELETE */trainjobs/*", retry_after=0)), pytest.raises(error):
             executor().cancel(name)
         assert len(jobs(kube)) == 1
+
+
+class TestRuntime:
+    """The ClusterTrainingRuntime that a job names."""
+
+    def test_one_that_is_not_there(self, kube):
+        with pytest.raises(ConfigError, match=r"runtime_ref='torch'.*'torch-distributed'"):
+            executor(runtime_ref="torch").launch("train", ["true"])
+        assert jobs(kube) == []
+
+    @pytest.mark.parametrize("trainer_api", ["2.1", "2.2"])
+    def test_one_without_the_container(self, trainer_api):
+        """Trainer's own examples say ``trainer``; its runtimes say ``node``."""
+        with LocalKube(trainer=trainer_api) as kube:
+            with pytest.raises(ConfigError, match=r"container_name='trainer'.*but 'node'"):
+                executor(container_name="trainer", volumes=[WORK], workdir_volume_mount=MOUNT).launch("t", ["true"])
+            with pytest.raises(ConfigError, match="container_name='sidecar'"):
+                executor(pod_spec_overrides={"containers": [{"name": "sidecar"}]}).launch("t", ["true"])
+            assert jobs(kube) == []
+
+    def test_without_the_right_to_read_it_nothing_is_checked(self, kube):
+        with kube.fault(Respond(403, on="GET */clustertrainingruntimes/*")):
+            executor(container_name="trainer", volumes=[WORK], workdir_volume_mount=MOUNT).launch("train", ["true"])
+        assert len(jobs(kube)) == 1

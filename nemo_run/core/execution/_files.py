@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from nemo_run._kube.tree import SourceFile, directory_files
 from nemo_run._kube.unpack import unpack
+from nemo_run.core.execution.base import Executor
 from nemo_run.core.packaging.base import Packager
 from nemo_run.exceptions import ConfigError, NoRepository
 
@@ -21,6 +22,16 @@ logger = logging.getLogger(__name__)
 _STAYS_HERE = ("log*.out", "configs/*_executor.yaml", ".nemo_run*")
 """Logs are written on both sides; a saved executor may hold env values."""
 _CONFIG = "_config.yaml"
+
+
+def of_job(executor: Executor) -> list[SourceFile]:
+    """List what the executor's job sends."""
+    local = getattr(executor, "workdir_local_path", None)
+    return job_files(
+        Path(executor.job_dir),
+        experiment_dir=Path(executor.experiment_dir) if executor.experiment_dir else None,
+        local=Path(local) if local else None,
+    )
 
 
 def job_files(job_dir: Path, *, experiment_dir: Path | None = None, local: Path | None = None) -> list[SourceFile]:

@@ -1,32 +1,77 @@
-"""Why a TrainJob does not start, or what it failed of: what its pods and the events say."""
+"""Where a TrainJob is, why it does not start, and what it failed of: what it, its pods and the events say."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from nemo_run._kube.resources import EVENT, POD
+from nemo_run._kube.resources import EVENT, POD, TRAINJOB
 from nemo_run._kube.startup import startup, trouble
-from nemo_run.exceptions import KubeError
+from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock, poll_until
+from nemo_run.core.execution._trainjob import phase
+from nemo_run.core.execution.kubeflow import JobReport, KubeflowJobState
+from nemo_run.exceptions import JobFailed, KubeError, NotFound
 
 if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
-    from nemo_run.core.execution.kubeflow import JobReport
 
 logger = logging.getLogger(__name__)
 
+_STARTED = (KubeflowJobState.RUNNING, KubeflowJobState.SUCCEEDED, KubeflowJobState.FAILED)
 _told: set[str] = set()
 _seen: dict[tuple[str, str, str], list[str]] = {}
 """Failures by server, namespace and TrainJob: Kubernetes removes the pods of a Job that it gives up."""
 
 
+def report(api: KubeApi, namespace: str, name: str) -> JobReport | None:
+    """Give the state of the TrainJob *name*; None where the cluster says that it is gone."""
+    try:
+        return reported(api, api.get(TRAINJOB, namespace, name))
+    except NotFound:
+        return None
+
+
+def reported(api: KubeApi, job: Mapping[str, Any]) -> JobReport:
+    """Give what the TrainJob *job* says of itself."""
+    now = phase(job)
+    metadata = job["metadata"]
+    uid, name, namespace = (metadata.get(key, "") for key in ("uid", "name", "namespace"))
+    return JobReport(KubeflowJobState(now.name), now.reason, now.message, uid, name, namespace, api.server, api.context)
+
+
+def started(
+    status: Callable[[str], KubeflowJobState | None],
+    name: str,
+    *,
+    timeout: float,
+    interval: float,
+    clock: Clock = SYSTEM_CLOCK,
+) -> KubeflowJobState:
+    """
+    Wait until the TrainJob *name* runs or has ended, and give its state.
+
+    Raises:
+        JobFailed: it was deleted.
+        WaitTimeout: it did not start in time.
+    """
+
+    def look() -> KubeflowJobState:
+        state = status(name)
+        if state is None:
+            raise JobFailed(f"TrainJob {name} was deleted before it started", job=name, state="CANCELLED")
+        return state
+
+    what = f"the start of TrainJob {name}"
+    return poll_until(look, _STARTED.__contains__, what=what, timeout=timeout, interval=interval, clock=clock)
+
+
 def explained(api: KubeApi, report: JobReport) -> JobReport:
     """Add to *report* why the job does not run, where anybody says."""
-    if report.state.value == "Failed":
+    if report.state is KubeflowJobState.FAILED:
         why = why_failed(api, report.namespace, report.name)
-    elif report.state.value in ("Created", "Pending") and not report.message:
+    elif report.state in (KubeflowJobState.CREATED, KubeflowJobState.PENDING) and not report.message:
         why = why_waiting(api, report.namespace, report.name)
     else:
         return report

@@ -33,6 +33,8 @@ class Session:
     """What the server speaks, once it was asked."""
     packed: bool = False
     """Whether ``<job_dir>/code`` is what the packager gives now."""
+    checked: bool = False
+    """Whether the next job's runtime was looked at."""
     launched: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     """Namespace and name of each TrainJob launched, by the name that the caller gave; shared with clones."""
     movers: dict[str, Mover] = field(default_factory=dict)
@@ -43,6 +45,7 @@ class Session:
     on_state: Callable[[str], None] | None = None
     """Told what a copy pod waits for."""
 
-    def next_token(self) -> None:
-        """Draw another random part, since the last one is used up."""
+    def next_job(self) -> None:
+        """Begin anew for another job: the last one's name is used up."""
         self.token = secrets.token_hex(3)
+        self.checked = self.packed = False

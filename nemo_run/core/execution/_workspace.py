@@ -18,6 +18,7 @@ from nemo_run.core.execution import _files, _passthrough
 from nemo_run.core.execution._kubeflow_job import own_labels
 from nemo_run.core.execution._session import Mover
 from nemo_run.core.execution._trainjob import USER_LABEL
+from nemo_run.core.execution._workdir import warn_replaced
 from nemo_run.exceptions import ConfigError, TransferError
 
 if TYPE_CHECKING:
@@ -33,13 +34,9 @@ _ROLE = "data-mover"
 
 def sources(executor: KubeflowExecutor, directory: Path) -> list[SourceFile]:
     """List what is sent for *directory*: of the job's own, what a job sends; of any other, all."""
-    if not executor.job_dir or directory != Path(executor.job_dir):
-        return directory_files(directory)
-    return _files.job_files(
-        directory,
-        experiment_dir=Path(executor.experiment_dir) if executor.experiment_dir else None,
-        local=Path(executor.workdir_local_path) if executor.workdir_local_path else None,
-    )
+    if executor.job_dir and directory == Path(executor.job_dir):
+        return _files.of_job(executor)
+    return directory_files(directory)
 
 
 def prepare(executor: KubeflowExecutor, api: KubeApi) -> None:
@@ -55,13 +52,16 @@ def prepare(executor: KubeflowExecutor, api: KubeApi) -> None:
         logger.info("removed the leftover copy pod %s", name)
 
 
-def start(executor: KubeflowExecutor, api: KubeApi, layout: WorkdirLayout, name: str, timeout: float) -> Mover:
+def start(executor: KubeflowExecutor, api: KubeApi, name: str, timeout: float) -> Mover:
     """
     Run a copy pod that has the workdir mounted as the workload has it.
 
     Raises:
+        ConfigError: there is no workdir.
         KubeError, TransferError, WaitTimeout: it is not allowed, or does not become ready; it is removed again.
     """
+    layout = _layout(executor)
+    warn_replaced(layout, deprecated="workdir_pvc, workdir_pvc_path")
     with ExitStack() as stack:
         pod = stack.enter_context(
             data_mover(
@@ -95,35 +95,39 @@ def _pod(executor: KubeflowExecutor, layout: WorkdirLayout, name: str, *, restri
     )
 
 
-def send(executor: KubeflowExecutor, mover: Mover, local: Path, remote: PurePosixPath) -> None:
+def send(executor: KubeflowExecutor, mover: Mover, local: Path, path: str) -> None:
     """
-    Copy what is to be sent for *local* to below *remote*.
+    Copy what is to be sent for *local* to below *path* on the volume.
 
     Raises:
+        ConfigError: *path* is not on the volume.
         TransferError: the place cannot be written to, or the copy failed.
     """
-    check_writable(mover.api, mover.pod, remote)
+    target = remote(executor, path)
+    check_writable(mover.api, mover.pod, target)
     files = sources(executor, local)
     with _spool(executor) as spool:
         sent = send_tree(
-            mover.api, mover.pod, files, remote, spool_dir=Path(spool), progress=executor._session.on_progress
+            mover.api, mover.pod, files, target, spool_dir=Path(spool), progress=executor._session.on_progress
         )
-    logger.info("copied %d files, %d bytes, to %s", sent.files, sent.bytes, remote)
+    logger.info("copied %d files, %d bytes, to %s", sent.files, sent.bytes, target)
 
 
-def fetch(executor: KubeflowExecutor, mover: Mover, remote: PurePosixPath, local: Path) -> None:
+def fetch(executor: KubeflowExecutor, mover: Mover, path: str, local: Path) -> None:
     """
-    Copy what lies below *remote* to *local*; of the job's own files, those that changed, and no logs.
+    Copy what lies below *path* on the volume to *local*; of the job's own files, those that changed, and no logs.
 
     Raises:
+        ConfigError: *path* is not on the volume.
         TransferError: there is no such directory, or the copy failed.
     """
-    layout = executor.workdir()
-    own = layout is not None and remote == layout.code_dir
-    skip = _files.unchanged(sources(executor, Path(executor.job_dir)) if executor.job_dir else [], local)
+    source = remote(executor, path)
+    skip = None
+    if source == _layout(executor).code_dir:
+        skip = _files.unchanged(_files.of_job(executor) if executor.job_dir else [], local)
     with _spool(executor) as spool:
-        got = fetch_tree(mover.api, mover.pod, remote, local, spool_dir=Path(spool), skip=skip if own else None)
-    logger.info("copied %d files, %d bytes, from %s to %s", got.files, got.bytes, remote, local)
+        got = fetch_tree(mover.api, mover.pod, source, local, spool_dir=Path(spool), skip=skip)
+    logger.info("copied %d files, %d bytes, from %s to %s", got.files, got.bytes, source, local)
 
 
 def _spool(executor: KubeflowExecutor) -> tempfile.TemporaryDirectory[str]:
@@ -133,18 +137,25 @@ def _spool(executor: KubeflowExecutor) -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix=".nemo_run-spool-", dir=executor.job_dir or None)
 
 
-def remote_path(layout: WorkdirLayout, path: str) -> PurePosixPath:
+def remote(executor: KubeflowExecutor, path: str) -> PurePosixPath:
     """
     Give *path* if it lies on the workdir's volume.
 
     Raises:
         ConfigError: it does not.
     """
-    mount = PurePosixPath(layout.mount["mountPath"])
-    remote = PurePosixPath(path)
-    if not remote.is_relative_to(mount) or ".." in remote.parts:
+    mount = PurePosixPath(_layout(executor).mount["mountPath"])
+    place = PurePosixPath(path)
+    if not place.is_relative_to(mount) or ".." in place.parts:
         raise ConfigError("remote_path", path, f"the workdir's volume is mounted at {mount}; give a path below it")
-    return remote
+    return place
+
+
+def _layout(executor: KubeflowExecutor) -> WorkdirLayout:
+    layout = executor.workdir()
+    if layout is None:
+        raise ConfigError("workdir_volume_mount", None, "without a workdir there is nothing to copy to or from")
+    return layout
 
 
 def results_dir(executor: KubeflowExecutor, dest_dir: str | None) -> Path:

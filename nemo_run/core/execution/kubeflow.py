@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nemo_run._kube.names import TRAINJOB_MAX, dns_label, label_value
-from nemo_run._kube.resources import TRAINJOB
-from nemo_run._kube.waiting import poll_until
 from nemo_run.core._masking import masked
 from nemo_run.core.execution import _files, _kubeflow_job, _trainjob
 from nemo_run.core.execution._script import with_parents
@@ -23,7 +21,7 @@ from nemo_run.core.execution._torchrun import launched
 from nemo_run.core.execution._workdir import warn_replaced
 from nemo_run.core.execution.base import Executor, ExecutorMacros
 from nemo_run.core.packaging.base import Packager
-from nemo_run.exceptions import ConfigError, JobFailed, NotFound
+from nemo_run.exceptions import ConfigError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -48,9 +46,6 @@ class KubeflowJobState(Enum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     UNKNOWN = "Unknown"
-
-
-_STARTED = (KubeflowJobState.RUNNING, KubeflowJobState.SUCCEEDED, KubeflowJobState.FAILED)
 
 
 @dataclass(frozen=True)
@@ -254,7 +249,7 @@ class KubeflowExecutor(Executor):
         directory.mkdir(parents=True, exist_ok=True)
         if self.workdir():
             self._pack(self.packager, self.job_name or "code")
-        paths = [source.path_in_archive for source in self._sources(directory)]
+        paths = [source.path_in_archive for source in _files.of_job(self)]
         script = _kubeflow_job.script(self, cmd, max_retries=max_retries, sent=with_parents(paths))
         (directory / "launch.sh").write_text(script, encoding="utf-8", errors="surrogateescape", newline="")
 
@@ -266,7 +261,7 @@ class KubeflowExecutor(Executor):
             KubeError: the server refuses the job, or the copy pod.
             PackagingError, TransferError, WaitTimeout: the code could not be packed or copied.
         """
-        from nemo_run.core.execution import _submit, _workspace
+        from nemo_run.core.execution import _runtime, _submit, _workspace
 
         layout = self.workdir()
         if layout is None:
@@ -274,7 +269,10 @@ class KubeflowExecutor(Executor):
         api = self._connect()
         command = ["/bin/bash", str(layout.launch_script)]
         name = self._trainjob_name(job_name)
-        _submit.accepted(api, self.get_job_body(name, command), dry_run=True, **self._handling(name, command))
+        body = self.get_job_body(name, command)
+        _runtime.check_runtime(api, body)
+        _submit.accepted(api, body, dry_run=True, **self._handling(name, command))
+        self._session.checked = True
         _workspace.prepare(self, api)
         if not self._session.packed:
             self._pack(packager, job_name)
@@ -295,21 +293,27 @@ class KubeflowExecutor(Executor):
             Conflict: another TrainJob has the name; it is left alone.
             WaitTimeout: it did not start in time.
         """
-        from nemo_run.core.execution import _submit
+        from nemo_run.core.execution import _progress, _runtime, _submit
 
         api = self._connect()
         trainjob = self._trainjob_name(name)
         body = self.get_job_body(trainjob, cmd)
+        if not self._session.checked:
+            _runtime.check_runtime(api, body)
         body["metadata"].setdefault("annotations", {})[_trainjob.LAUNCH_ANNOTATION] = secrets.token_hex(16)
         _submit.create(api, body, **self._handling(trainjob, cmd))
         logger.info("created TrainJob %s in namespace %s", trainjob, self.namespace)
         self._session.launched.setdefault(name, []).append((self.namespace, trainjob))
-        self._session.next_token()
-        return trainjob, self._started(trainjob, timeout, poll_interval) if wait else KubeflowJobState.CREATED
+        self._session.next_job()
+        if not wait:
+            return trainjob, KubeflowJobState.CREATED
+        return trainjob, _progress.started(self.status, trainjob, timeout=timeout, interval=poll_interval)
 
     def status(self, job_name: str) -> KubeflowJobState | None:
         """Give the state of the TrainJob *job_name*; None only where the cluster says that it is gone."""
-        report = self._report(self._connect(), job_name)
+        from nemo_run.core.execution import _progress
+
+        report = _progress.report(self._connect(), self.namespace, job_name)
         return report.state if report else None
 
     def report(self, job_name: str) -> JobReport | None:
@@ -317,16 +321,16 @@ class KubeflowExecutor(Executor):
         from nemo_run.core.execution import _progress
 
         api = self._connect()
-        report = self._report(api, job_name)
+        report = _progress.report(api, self.namespace, job_name)
         return report and _progress.explained(api, report)
 
     def reports(self) -> dict[str, JobReport]:
         """Give the states of all TrainJobs of this executor's experiment, by name, in one request."""
-        from nemo_run.core.execution import _submit
+        from nemo_run.core.execution import _progress, _submit
 
         api = self._connect()
         labels = {_trainjob.EXPERIMENT_LABEL: label_value(self.experiment_id or "")}
-        jobs = (_reported(api, job) for job in _submit.found(api, self.namespace, labels))
+        jobs = (_progress.reported(api, job) for job in _submit.found(api, self.namespace, labels))
         return {job.name: job for job in jobs}
 
     def fetch_logs(self, job_name: str, stream: bool = False, lines: int = 100, timeout: int = 60) -> Iterable[str]:
@@ -450,29 +454,6 @@ class KubeflowExecutor(Executor):
         base = self.train_job_basename or fallback or "job"
         return dns_label(base, suffix=f"-{self._session.token}", limit=TRAINJOB_MAX)
 
-    def _report(self, api: KubeApi, name: str) -> JobReport | None:
-        try:
-            return _reported(api, api.get(TRAINJOB, self.namespace, name))
-        except NotFound:
-            return None
-
-    def _started(self, name: str, timeout: float, interval: float) -> KubeflowJobState:
-        def look() -> KubeflowJobState:
-            state = self.status(name)
-            if state is None:
-                raise JobFailed(f"TrainJob {name} was deleted before it started", job=name, state="CANCELLED")
-            return state
-
-        what = f"the start of TrainJob {name}"
-        return poll_until(look, _STARTED.__contains__, what=what, timeout=timeout, interval=interval)
-
-    def _sources(self, directory: Path) -> list[Any]:
-        return _files.job_files(
-            directory,
-            experiment_dir=Path(self.experiment_dir) if self.experiment_dir else None,
-            local=Path(self.workdir_local_path) if self.workdir_local_path else None,
-        )
-
     def _pack(self, packager: Packager, name: str) -> None:
         _files.pack_code(packager, Path(self.job_dir), name)
         self._session.packed = True
@@ -482,11 +463,10 @@ class KubeflowExecutor(Executor):
         """Run a copy pod for as long as the block lasts, and give its name; None without a workdir."""
         from nemo_run.core.execution import _workspace
 
-        layout = self.workdir()
-        if layout is None:
+        if self.workdir() is None:
             yield None
             return
-        _workspace.remote_path(layout, remote_path)
+        _workspace.remote(self, remote_path)
         pod_name = self._data_mover_pod_name(label)
         try:
             self._start_data_mover_pod(pod_name)
@@ -500,12 +480,8 @@ class KubeflowExecutor(Executor):
     def _start_data_mover_pod(self, pod_name: str, timeout: int | None = None) -> None:
         from nemo_run.core.execution import _workspace
 
-        layout = self.workdir()
-        if layout is None:
-            raise ConfigError("workdir_volume_mount", None, "without a workdir there is nothing to copy to")
-        warn_replaced(layout, deprecated="workdir_pvc, workdir_pvc_path")
         limit = timeout or self.data_mover_timeout
-        self._session.movers[pod_name] = _workspace.start(self, self._connect(), layout, pod_name, limit)
+        self._session.movers[pod_name] = _workspace.start(self, self._connect(), pod_name, limit)
 
     def _delete_data_mover_pod(self, pod_name: str, timeout: int | None = None) -> None:
         mover = self._session.movers.pop(pod_name, None)
@@ -515,30 +491,9 @@ class KubeflowExecutor(Executor):
     def _rsync_to_pod(self, pod_name: str, local_path: str, remote_path: str) -> None:
         from nemo_run.core.execution import _workspace
 
-        place = self.workdir()
-        assert place is not None
-        remote = _workspace.remote_path(place, remote_path)
-        _workspace.send(self, self._session.movers[pod_name], Path(local_path), remote)
+        _workspace.send(self, self._session.movers[pod_name], Path(local_path), remote_path)
 
     def _rsync_from_pod(self, pod_name: str, remote_path: str, local_path: str) -> None:
         from nemo_run.core.execution import _workspace
 
-        place = self.workdir()
-        assert place is not None
-        remote = _workspace.remote_path(place, remote_path)
-        _workspace.fetch(self, self._session.movers[pod_name], remote, Path(local_path))
-
-
-def _reported(api: KubeApi, job: dict[str, Any]) -> JobReport:
-    phase = _trainjob.phase(job)
-    metadata = job["metadata"]
-    return JobReport(
-        KubeflowJobState(phase.name),
-        phase.reason,
-        phase.message,
-        metadata.get("uid", ""),
-        metadata["name"],
-        metadata.get("namespace", ""),
-        api.server,
-        api.context,
-    )
+        _workspace.fetch(self, self._session.movers[pod_name], remote_path, Path(local_path))

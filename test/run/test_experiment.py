@@ -79,8 +79,14 @@ def test_a_script_runs_and_its_output_is_shown_once_and_kept(capsys):
 
 
 def test_the_directory_is_laid_out_as_ever(tmp_path):
-    exp = launch(train=HELLO)
-    directory = tmp_path / "nemorun" / "experiments" / "demo" / exp._id
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import nemo_run as run\n"
+        'if __name__ == "__main__":\n'
+        '    run.run(run.Script(inline="true"), executor=run.LocalExecutor(), name="train")\n'
+    )
+    subprocess.run([sys.executable, str(script)], check=True, capture_output=True, timeout=60)
+    (directory,) = (tmp_path / "nemorun" / "experiments" / "train").iterdir()
     assert {path.name for path in directory.iterdir()} == {
         "_CONFIG",
         "_DONE",
@@ -91,6 +97,7 @@ def test_the_directory_is_laid_out_as_ever(tmp_path):
         "train",
     }
     assert (directory / "_TUNNELS").read_text() == "{}"
+    assert (directory / "__main__.py").read_text() == script.read_text()
     assert {str(path.relative_to(directory / "train")) for path in (directory / "train").rglob("*.[sy]*")} == {
         "configs/train_config.yaml",
         "configs/train_executor.yaml",

@@ -17,8 +17,9 @@ import pytest
 
 import nemo_run as run
 from nemo_run._kube.resources import POD, TRAINJOB
-from nemo_run.exceptions import ConfigError, JobFailed, KubeError
+from nemo_run.exceptions import ConfigError, JobFailed, Rejected
 from nemo_run.run.job import AppState
+from nemo_run.testing import Delay, Pod, Respond
 
 HELLO = "echo node $PET_NODE_RANK of $PET_NNODES: $GREETING; echo done"
 
@@ -223,11 +224,14 @@ def test_records_hold_what_finds_the_very_same_job_and_are_the_owners_alone(kube
 
 
 def test_what_the_server_refuses_raises_and_leaves_no_job(kube, capsys):
-    with pytest.raises(KubeError):
-        run.run(run.Script(inline="true"), executor=executor(runtime_ref="nowhere"), name="train")
+    script, mine = run.Script(inline="true"), executor()
+    with kube.fault(Respond(422, on="POST */trainjobs")), pytest.raises(Rejected):
+        run.run(script, executor=mine, name="train")
     assert objects(kube, TRAINJOB) == []
     assert objects(kube, POD) == []
-    assert "train: SUCCEEDED" not in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "Error running job train: create TrainJob" in out
+    assert "from_id" not in out, "there is nothing to come back to"
 
 
 def test_a_wrong_argument_is_told_before_anything_is_asked(kube):
@@ -289,8 +293,6 @@ def test_interrupted_while_following_the_job_keeps_running(kube, number):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_while_the_copy_pod_starts_nothing_is_left(kube, number):
-    from nemo_run.testing import Pod
-
     with kube.fault(Pod("*mover*", "never-ready")):
         child = client()
         wait_for(lambda: objects(kube, POD))
@@ -304,8 +306,6 @@ def test_interrupted_while_the_copy_pod_starts_nothing_is_left(kube, number):
 
 def test_interrupted_while_the_trainjob_is_created_it_is_not_left_behind(kube):
     """The server has stored it and is slow to say so: nobody has a handle to it yet."""
-    from nemo_run.testing import Delay
-
     with kube.fault(Delay(3, on="GET */trainjobs/*")):
         child = client()
         wait_for(lambda: objects(kube, TRAINJOB))

@@ -314,3 +314,17 @@ def test_interrupted_while_the_trainjob_is_created_it_is_not_left_behind(kube):
     assert (child.returncode, err) == (130, "")
     assert "Interrupted: no job was launched." in out
     assert objects(kube, TRAINJOB) == []
+
+
+def test_many_running_jobs_cost_one_request_a_round(kube):
+    with run.Experiment("many", executor=executor(num_nodes=1, workdir_volume_mount=None, volumes=[])) as exp:
+        for index in range(4):
+            exp.add(run.Script(inline="sleep 600"), name=f"t{index}")
+        exp.run(detach=True)
+    again = run.Experiment.from_title("many")
+    wait_for(lambda: {str(facts["status"]) for facts in again.status(return_dict=True).values()} == {"RUNNING"})
+    before = len(kube.requests)
+    again.status(return_dict=True)
+    assert [(request.method, request.path.rpartition("/")[2]) for request in kube.requests[before:]] == [
+        ("GET", "trainjobs")
+    ]

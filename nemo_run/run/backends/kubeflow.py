@@ -256,8 +256,12 @@ def _executor(submission: Submission) -> KubeflowExecutor:
 
 def _prepare(submission: Submission, executor: KubeflowExecutor) -> list[str]:
     """Write the launch script into the job's directory and give the command it runs."""
-    executor._task_env, executor._task_files = dict(submission.env), dict(submission.files)
-    command = executor.launcher_command(submission.program.argv())
+    env, argv = dict(submission.env), submission.program.argv()
+    if macros := executor.macro_values():
+        env = {name: macros.substitute(value) if isinstance(value, str) else value for name, value in env.items()}
+        argv = [macros.substitute(argument) for argument in argv]
+    executor._task_env, executor._task_files = env, dict(submission.files)
+    command = executor.launcher_command(argv)
     executor.materialize_launch_script(command, max_retries=executor.retries)
     return list(command)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from nemo_run.config import Config, Partial, Script, get_type_namespace
 from nemo_run.core.execution.base import Executor
 from nemo_run.exceptions import ConfigError, ExperimentError
-from nemo_run.run._saved import check_round_trip
+from nemo_run.run._saved import check_name, check_round_trip
 from nemo_run.run.job import Job, JobGroup
 from nemo_run.run.plugin import ExperimentPlugin
 
@@ -44,11 +45,12 @@ def new_job(request: Request, known: Sequence[str], *, experiment_id: str, direc
         raise ConfigError("name", request.name, "a list of tasks needs a name")
     given = request.task if grouped else [request.task]
     names = [_name_of(task) for task in given]
-    task_id = _free_id(request.name or names[0], known)
+    task_id = _free_id(check_name(request.name or names[0], "name"), known)
     tasks = [_own_copy(task, task_id) for task in given]
     executors = _own_executors(request.executor)
     for executor in executors:
-        executor.assign(experiment_id, directory, task_id, request.name or task_id)
+        # Its own directory also where the name is taken: jobs that start side by side each write their files there.
+        executor.assign(experiment_id, directory, task_id, task_id)
     options: dict[str, Any] = {
         "plugins": list(request.plugins) or None,
         "tail_logs": request.tail_logs,
@@ -79,7 +81,8 @@ def _name_of(task: Any) -> str:
 
 
 def _free_id(name: str, known: Sequence[str]) -> str:
-    return f"{name}_{len(known)}" if name in known else name
+    numbered = (f"{name}_{number}" for number in count(len(known)))
+    return name if name not in known else next(each for each in numbered if each not in known)
 
 
 def _own_copy(task: Any, task_id: str) -> Any:

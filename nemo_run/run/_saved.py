@@ -33,6 +33,9 @@ from nemo_run.package_info import __version__
 from nemo_run.run import _store
 from nemo_run.run.job import AppState, Job, JobGroup
 
+NAME_MAX = 200
+"""Bytes that a title or a task's name may have: file systems take 255, and some of them are needed for more."""
+
 CONFIG, TASKS, TUNNELS, VERSION, MAIN, DONE = "_CONFIG", "_TASKS", "_TUNNELS", "_VERSION", "__main__.py", "_DONE"
 
 
@@ -46,11 +49,26 @@ def check_title(title: str) -> str:
     Give *title* if it can name a directory.
 
     Raises:
-        ConfigError: it is empty, or would lead elsewhere.
+        ConfigError: it is empty, would lead elsewhere, or is too long.
     """
-    if not title or title in (".", "..") or "/" in title or "\0" in title:
-        raise ConfigError("title", title, "a title names a directory: not empty, without '/', and not '.' or '..'")
-    return title
+    return check_name(title, "title")
+
+
+def check_name(name: str, argument: str) -> str:
+    """
+    Give *name*, a title or a task's name, if it can name a directory.
+
+    Raises:
+        ConfigError: it is empty, would lead elsewhere, or is too long.
+    """
+    if not name or name in (".", "..") or "/" in name or "\0" in name:
+        hint = "names a directory: not empty, without '/', and not '.' or '..'"
+        raise ConfigError(argument, name, f"a {argument} {hint}")
+    if (size := len(os.fsencode(name))) > NAME_MAX:
+        raise ConfigError(
+            argument, name, f"it has {size} bytes; a {argument} names a directory and has {NAME_MAX} at most"
+        )
+    return name
 
 
 def catalog(title: str = "") -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from nemo_run.core.runners._main_script import main_source, mentions_main
 from nemo_run.core.serialization.yaml import YamlSerializer
 from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer, unpacked
 from nemo_run.run import _store
-from nemo_run.run._command import Program
 
 logger = logging.getLogger("nemo_run")
 
@@ -31,7 +30,7 @@ class Submission:
 
     name: str
     executor: Executor
-    program: Program
+    command: Sequence[str]
     """What the task itself runs; a launcher may still come before it."""
     env: Mapping[str, str] = field(default_factory=dict)
     """What the task asks for beyond the executor's own ``env_vars``."""
@@ -52,10 +51,18 @@ def submission(name: str, task: Any, executor: Executor, *, serialize_metadata: 
         return _of_partial(name, task, executor)
     if serialize_metadata:
         _write_yaml(name, task.to_config(), executor)
-    program, files = _script_program(name, task, executor)
-    if executor.supports_launcher_transform() and (other := executor.get_launcher().transform(program.argv())):
-        program, files = _script_program(name, other, executor)
-    return Submission(name, executor, program, dict(task.env or {}), dict(task.metadata or {}), files)
+    command, files = _script_command(name, task, executor)
+    if executor.supports_launcher_transform() and (other := executor.get_launcher().transform(command)):
+        command, files = _script_command(name, other, executor)
+    return _with_macros(Submission(name, executor, command, dict(task.env or {}), dict(task.metadata or {}), files))
+
+
+def _with_macros(made: Submission) -> Submission:
+    """Replace the executor's macros in arguments and variables of the task."""
+    if not (macros := made.executor.macro_values()):
+        return made
+    env = {name: macros.substitute(value) if isinstance(value, str) else value for name, value in made.env.items()}
+    return replace(made, command=[macros.substitute(part) for part in made.command], env=env)
 
 
 def _of_partial(name: str, task: Any, executor: Executor) -> Submission:
@@ -77,8 +84,8 @@ def _of_partial(name: str, task: Any, executor: Executor) -> Submission:
     else:
         argument = text
     # A process of this machine needs no python on the PATH, nor another one than this.
-    program = Program(sys.executable if here else "python", ("-n", name, argument), module=RUNNER)
-    return Submission(name, executor, program, _import_path(executor), files=files)
+    command = [sys.executable if here else "python", "-m", RUNNER, "-n", name, argument]
+    return Submission(name, executor, command, _import_path(executor), files=files)
 
 
 def _carried(path: Path, text: str, executor: Executor) -> tuple[str, dict[str, str]]:
@@ -103,16 +110,16 @@ def _import_path(executor: Executor) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(filter(None, (before, place)))} if place else {}
 
 
-def _script_program(name: str, task: Script, executor: Executor) -> tuple[Program, dict[str, str]]:
+def _script_command(name: str, task: Script, executor: Executor) -> tuple[list[str], dict[str, str]]:
     if not task.inline:
-        where = {"module": task.path} if task.m else {"path": task.path}
-        return Program(task.entrypoint, tuple(map(str, task.args)), **where), {}
+        what = ["-m", task.path] if task.m else [task.path] if task.path else []
+        return [task.entrypoint, *what, *map(str, task.args)], {}
     file = Path(executor.job_dir, SCRIPTS_DIR, f"{name}.sh")
     path, *args = task.to_command(filename=str(file), is_local=isinstance(executor, LocalExecutor))
     files: dict[str, str] = {}
     if executor.path_in_job(str(file)) is None:
         path, files = _carried(file, file.read_bytes().decode("utf-8", "surrogateescape"), executor)
-    return Program(task.entrypoint, tuple(args), path=path), files
+    return [task.entrypoint, path, *args], files
 
 
 def _write_yaml(name: str, task: Any, executor: Executor) -> None:

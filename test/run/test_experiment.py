@@ -424,11 +424,11 @@ def test_torchrun_is_told_nodes_processes_and_the_program(capsys):
         exp.add(run.Script("pkg.train", entrypoint="python", m=True), name="module")
         exp.add(run.Script("train.sh", args=["y"]), name="bash")
         requests = exp.dryrun(log=False)
-    common = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
-    nodes = ["--nnodes", "1", "--nproc-per-node", "2", "--node-rank", "0", "--tee", "3"]
+    nodes = ["--nnodes", "1", "--nproc-per-node", "2", "--node-rank", "0"]
+    common = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--rdzv-id"]
     for request in requests.values():
         command = request["command"]
-        assert [*command[:5], *command[7:15]] == ["torchrun", *common, *nodes]
+        assert [*command[:12], *command[13:15]] == ["torchrun", *nodes, *common, "--tee", "3"]
     assert {task: request["command"][15:] for task, request in requests.items()} == {
         "python": ["train.py", "--x", "a b"],
         "module": ["-m", "pkg.train"],

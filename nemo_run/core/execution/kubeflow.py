@@ -17,7 +17,7 @@ from nemo_run.core._masking import masked
 from nemo_run.core.execution import _files, _kubeflow_job, _trainjob
 from nemo_run.core.execution._script import with_parents
 from nemo_run.core.execution._session import Session
-from nemo_run.core.execution._torchrun import launched
+from nemo_run.core.execution._torchrun import launched, of_trainjob
 from nemo_run.core.execution._workdir import warn_replaced
 from nemo_run.core.execution.base import Executor, ExecutorMacros
 from nemo_run.core.packaging.base import Packager
@@ -220,7 +220,8 @@ class KubeflowExecutor(Executor):
 
     def launcher_command(self, cmd: list[str]) -> list[str]:
         """Give what runs *cmd* under this executor's launcher: torchrun, a profiler, or nothing."""
-        command = launched(cmd, self.get_launcher(), nodes=self.nnodes(), job=self.job_name)
+        nodes = of_trainjob(self.nnodes())
+        command = launched(cmd, self.get_launcher(), nodes, rdzv_id=self.job_name or "nemo-run")
         prefix = self.get_launcher_prefix()
         return [self.get_nsys_entrypoint()[0], *prefix, *command] if prefix else command
 

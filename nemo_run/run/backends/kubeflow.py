@@ -138,9 +138,8 @@ class KubeflowBackend:
         """Give the jobs whose id begins with that of the experiment."""
         found = {}
         for app_id in _records().read():
-            owner, _, rest = app_id.partition("___")
-            if owner == experiment_id:
-                found[rest.rpartition("___")[0]] = f"{self.scheme}://nemo_run/{app_id}"
+            if app_id.startswith(start := f"{experiment_id}___"):
+                found[app_id.removeprefix(start).rpartition("___")[0]] = f"{self.scheme}://nemo_run/{app_id}"
         return found
 
     def statuses(self, records: Sequence[AppRecord]) -> list[AppStatus]:
@@ -256,12 +255,8 @@ def _executor(submission: Submission) -> KubeflowExecutor:
 
 def _prepare(submission: Submission, executor: KubeflowExecutor) -> list[str]:
     """Write the launch script into the job's directory and give the command it runs."""
-    env, argv = dict(submission.env), submission.program.argv()
-    if macros := executor.macro_values():
-        env = {name: macros.substitute(value) if isinstance(value, str) else value for name, value in env.items()}
-        argv = [macros.substitute(argument) for argument in argv]
-    executor._task_env, executor._task_files = env, dict(submission.files)
-    command = executor.launcher_command(argv)
+    executor._task_env, executor._task_files = dict(submission.env), dict(submission.files)
+    command = executor.launcher_command(list(submission.command))
     executor.materialize_launch_script(command, max_retries=executor.retries)
     return list(command)
 
@@ -356,7 +351,9 @@ def _entry(record: AppRecord, job_status: str) -> dict[str, Any]:
 def _record(app_id: str, entry: Mapping[str, Any]) -> AppRecord:
     head, _, name = app_id.rpartition("___")
     experiment_id, _, task = head.partition("___")
-    task = entry.get("task") or task
+    if written := entry.get("task"):
+        # Titles may hold what parts an id.
+        experiment_id, task = head.removesuffix(f"___{written}"), written
     executor = _restored(app_id, entry, experiment_id, task)
     status = AppStatus(_last_state(entry), entry.get("reason") or "")
     job_dir = entry.get("job_dir") or (executor.job_dir if executor else "")

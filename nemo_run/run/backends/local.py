@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nemo_run.config import get_nemorun_home
-from nemo_run.core.execution.base import Executor
+from nemo_run.core.execution._torchrun import DEBUG_ENV
 from nemo_run.core.execution.launcher import FaultTolerance, Torchrun
+from nemo_run.core.execution.local import LocalExecutor
 from nemo_run.run import _store
-from nemo_run.run._command import TORCH_DEBUG_ENV, Nodes, started
 from nemo_run.run._lines import LineReader
 from nemo_run.run._submission import Submission
 from nemo_run.run.backends.base import AppRecord, DryRun, Watcher
@@ -162,15 +162,7 @@ class LocalBackend:
 
 def command(submission: Submission) -> list[str]:
     """Give the whole command, with the launcher and the profiler before what the task runs."""
-    executor = submission.executor
-    launcher = executor.get_launcher()
-    argv = submission.program.argv()
-    if isinstance(launcher, Torchrun | FaultTolerance):
-        argv = started(launcher, _nodes(executor), submission.program, executor.experiment_id or "")
-    if launcher.nsys_profile and (prefix := executor.get_launcher_prefix()):
-        entrypoint, postfix = executor.get_nsys_entrypoint()
-        argv = [entrypoint, *prefix, *argv, *([postfix] if postfix else [])]
-    return argv
+    return _executor(submission).launcher_command(submission.command)
 
 
 def environment(submission: Submission) -> dict[str, str]:
@@ -179,7 +171,7 @@ def environment(submission: Submission) -> dict[str, str]:
     wanted: dict[str, Any] = {**executor.env_vars, **submission.env}
     if isinstance(executor.get_launcher(), Torchrun | FaultTolerance):
         wanted.setdefault("LOGLEVEL", os.environ.get("LOGLEVEL", "INFO"))
-        wanted.update(TORCH_DEBUG_ENV if executor.packager.debug else {})
+        wanted.update(DEBUG_ENV if executor.packager.debug else {})
     return {name: str(value) for name, value in wanted.items() if value is not None}
 
 
@@ -189,10 +181,11 @@ def execute(argv: Sequence[str], env: Mapping[str, Any]) -> int:
     return subprocess.run(argv, env={**os.environ, **added}, check=False).returncode
 
 
-def _nodes(executor: Executor) -> Nodes:
-    env = os.environ
-    head, rank = env.get("MASTER_ADDR", "localhost"), env.get("NODE_RANK", env.get("SLURM_NODEID", "0"))
-    return Nodes(executor.nnodes(), executor.nproc_per_node(), head, rank)
+def _executor(submission: Submission) -> LocalExecutor:
+    executor = submission.executor
+    if not isinstance(executor, LocalExecutor):
+        raise TypeError(f"a LocalExecutor is needed, not {executor!r}")
+    return executor
 
 
 def _records() -> _store.Records:

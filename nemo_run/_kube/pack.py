@@ -134,9 +134,7 @@ class _Packer:
             self._tar.addfile(member)
             self.files += 1
         else:
-            logger.warning(
-                "%s is a link to %s, which is not among the files to send: sending its content", local, text
-            )
+            logger.warning("%s is a link to %s, which is not among the files to send: sending its content", local, text)
             self._file(path, local)
 
 

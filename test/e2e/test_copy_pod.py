@@ -69,9 +69,9 @@ def test_a_stream_that_is_cut_once_is_retried(local):
 
 
 def test_a_refused_job_is_refused_before_a_byte_is_copied(local):
-    with local.kube.fault(Respond(403, on="POST */trainjobs*", message='exceeded quota: "gpus"')):
-        with pytest.raises(NemoRunError, match="exceeded quota"):
-            local.run(local.executor())
+    quota = Respond(403, on="POST */trainjobs*", message='exceeded quota: "gpus"')
+    with local.kube.fault(quota), pytest.raises(NemoRunError, match="exceeded quota"):
+        local.run(local.executor())
     assert not [request for request in local.kube.requests if request.method == "POST" and "/pods" in request.path]
 
 

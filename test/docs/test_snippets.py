@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,47 +17,85 @@ ROOT = Path(__file__).resolve().parents[2]
 GUIDES = sorted((ROOT / "docs").rglob("*.md"))
 TRAIN = "import os, sys\nprint('rank', os.environ['RANK'], sys.argv[1:])\n"
 
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# (\w+\.py)\n")
+"""A snippet that begins with a file's name is what the reader writes to that file."""
+COMMAND = re.compile(r"^python (.*)$", re.MULTILINE)
+SHOWN = re.compile(r"^ *(?:print|run\.run|experiment\.run|experiment\.status|fdl\.build)\(.*\)  # (.+)$", re.MULTILINE)
+"""What a snippet says that a line of it prints."""
+
 
 def blocks(path, language):
-    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL)
+    return [text for name, text in FENCE.findall(path.read_text()) if name == language]
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """Stand where a reader stands: in a directory with a train.py."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     Path("train.py").write_text(TRAIN)
     return tmp_path
+
+
+def python(*arguments):
+    """Run Python as a reader does, and give what it prints."""
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Warning" not in done.stderr, done.stderr
+    return done.stdout
+
+
+def follow(guide):
+    """Write the guide's files, run its commands, then its other snippets as one script; give what all of it prints."""
+    printed = []
+    script = []
+    for language, text in FENCE.findall(guide.read_text()):
+        if language == "sh":
+            printed += [python(*shlex.split(command)) for command in COMMAND.findall(text)]
+        elif language == "python" and (name := FILE.match(text)):
+            Path(name[1]).write_text(text)
+        elif language == "python":
+            script.append(text)
+    if script:
+        Path("guide.py").write_text("\n".join(script))
+        printed.append(python("guide.py"))
+    return "".join(printed)
 
 
 def test_the_readme_s_example_runs_as_the_readme_says(here):
     (code,) = blocks(ROOT / "README.md", "python")
     Path("launch.py").write_text(code)
-    done = subprocess.run(
-        [sys.executable, "-m", "nemo_run.testing", "launch.py"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "rank 0 ['--steps', '100']" in done.stdout
-    assert "SUCCEEDED" in done.stdout
+    printed = python("-m", "nemo_run.testing", "launch.py")
+    assert "rank 0 ['--steps', '100']" in printed
+    assert "SUCCEEDED" in printed
 
 
 @pytest.mark.parametrize("guide", [path for path in GUIDES if blocks(path, "python")], ids=lambda path: path.stem)
-def test_a_guide_runs_top_to_bottom(guide, here, capfd):
-    names: dict[str, object] = {"__name__": "__main__"}
+def test_a_guide_does_what_it_says_top_to_bottom(guide, here):
     with LocalKube():
-        for number, block in enumerate(blocks(guide, "python")):
-            exec(compile(block, f"{guide.name}, block {number}", "exec"), names)
-    assert "FAILED" not in capfd.readouterr().out
+        printed = follow(guide)
+    said = [text for block in blocks(guide, "python") for text in SHOWN.findall(block)]
+    rest = printed
+    for text in said:
+        _, found, rest = rest.partition(text)
+        assert found, f"{text}\n\nis not printed, or not in its place, in:\n\n{printed}"
+    if "FAILED" not in "".join(said):
+        assert "FAILED" not in printed
 
 
 @pytest.mark.parametrize("guide", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *GUIDES], ids=lambda path: path.name)
 def test_links_lead_somewhere(guide):
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", guide.read_text()):
-        assert (guide.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", guide.read_text()):
+        page = guide.parent / target if target else guide
+        assert page.exists(), target
+        assert not anchor or anchor in anchors(page), f"{target}#{anchor}"
+
+
+def anchors(page):
+    """Give the names that GitHub has for the page's headings."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(FENCE, "", page.read_text()), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
 def rules(guide):

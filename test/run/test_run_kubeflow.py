@@ -18,6 +18,8 @@ import pytest
 import nemo_run as run
 from nemo_run._kube.resources import POD, TRAINJOB
 from nemo_run.exceptions import ConfigError, JobFailed, Rejected
+from nemo_run.run.backends.base import parse_handle
+from nemo_run.run.backends.kubeflow import KubeflowBackend
 from nemo_run.run.job import AppState
 from nemo_run.testing import Delay, Pod, Respond
 
@@ -328,3 +330,23 @@ def test_many_running_jobs_cost_one_request_a_round(kube):
     assert [(request.method, request.path.rpartition("/")[2]) for request in kube.requests[before:]] == [
         ("GET", "trainjobs")
     ]
+
+
+def test_a_launch_that_was_never_written_down_is_found_whatever_the_title_holds(kube):
+    """The process died between the launch and the end of run(); the title holds what parts a job's id."""
+    given = executor(num_nodes=1, volumes=[], workdir_volume_mount=None, spec_kwargs={"suspend": True})
+    with run.Experiment("a___b", executor=given) as exp:
+        exp.add(run.Script(inline="true"), name="t___t")
+        exp.run(detach=True)
+    tasks = Path(exp._exp_dir, "_TASKS")
+    with run.Experiment("other", executor=given) as before:
+        before.add(run.Script(inline="true"), name="t___t")
+        before._id, before._exp_dir = exp._id, exp._exp_dir
+        before._prepare(exist_ok=True)
+        before._jobs.clear()
+    assert json.loads(tasks.read_text())
+    (found,) = run.Experiment.from_id(exp._id).jobs
+    assert found.handle == exp.jobs[0].handle
+    assert str(state("a___b")) == "PENDING"
+    record = KubeflowBackend().find(parse_handle(found.handle)[2])
+    assert (record.task, record.executor.experiment_id) == ("t___t", exp._id)

@@ -8,11 +8,7 @@ Everything lives in namespaces and dies with this process, so that nothing can b
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import marshal
 import os
-import signal
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,21 +16,14 @@ from typing import Any
 
 from nemo_run.exceptions import ConfigError
 from nemo_run.testing._images import Images
+from nemo_run.testing._process import CannotStart, Process, start
 from nemo_run.testing._rootfs import Image, Mount, Step, plan
-
-_INIT = Path(__file__).with_name("_init.py")
-_BUFFER = 1 << 20
-
 
 _ADVICE = (
     "containers need namespaces. Run as root (in a container: a privileged one), or let everyone make user namespaces:"
     " with sysctl set user.max_user_namespaces above 0 and, where the machine has them,"
     " kernel.unprivileged_userns_clone to 1 and kernel.apparmor_restrict_unprivileged_userns to 0"
 )
-
-
-class CannotStart(Exception):
-    """The command, or what it needs, is not there: the words are the container runtime's."""
 
 
 @dataclass(frozen=True)
@@ -65,47 +54,6 @@ class Rootfs:
     image: Image
     mounts: Sequence[Mount] = ()
     read_only: bool = False
-
-
-@dataclass
-class Process:
-    """A started command; its streams are asyncio's."""
-
-    pid: int
-    """The command's own process on this machine: in a container of its own, PID 1 there."""
-    _started: asyncio.subprocess.Process
-
-    @property
-    def stdin(self) -> asyncio.StreamWriter | None:
-        """Give where to write its input; only an exec with stdin has one."""
-        return self._started.stdin
-
-    @property
-    def stdout(self) -> asyncio.StreamReader:
-        """Give its output; a container's stderr is in it as well."""
-        stream: asyncio.StreamReader = _present(self._started.stdout)
-        return stream
-
-    @property
-    def stderr(self) -> asyncio.StreamReader:
-        """Give an exec's error output."""
-        stream: asyncio.StreamReader = _present(self._started.stderr)
-        return stream
-
-    async def wait(self) -> int:
-        """Wait for the end; a signal N counts as 128 + N."""
-        code = await self._started.wait()
-        return 128 - code if code < 0 else code
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the command, if it still runs."""
-        if self._started.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        """End the command; a container's with all its processes."""
-        self.signal(signal.SIGKILL)
 
 
 @dataclass
@@ -142,6 +90,8 @@ class Network:
 
     async def close(self) -> None:
         """Let the network go once no container is in it any more."""
+        if self._holder.stdin is not None:
+            self._holder.stdin.close()
         self._holder.kill()
         await self._holder.wait()
         self.hosts.unlink(missing_ok=True)
@@ -206,7 +156,7 @@ class Runtime:
     async def open_network(self) -> Network:
         """Make an empty network."""
         spec = {"do": "network", "user_namespace": self.user_namespace}
-        holder = await _start(spec, stdin=True, stderr=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL)
+        holder = await start(spec, stdin=True, stderr=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL)
         self._count += 1
         network = Network(holder, self._networks / f"hosts-{self._count}")
         network.write_hosts()
@@ -227,7 +177,7 @@ class Runtime:
             "steps": self._steps(network, rootfs, command),
             "hostname": hostname,
         }
-        process = await _start(spec, stdin=False, stderr=asyncio.subprocess.STDOUT)
+        process = await start(spec, stdin=False, stderr=asyncio.subprocess.STDOUT)
         return Container(process.pid, process._started, command)
 
     async def exec(self, container: Container, argv: Sequence[str], *, stdin: bool = False) -> Process:
@@ -240,7 +190,7 @@ class Runtime:
         own = container.command
         command = Command(tuple(argv), own.env, own.cwd, own.user)
         spec = {**self._command(command), "do": "exec", "container": container.pid}
-        return await _start(spec, stdin=stdin, stderr=asyncio.subprocess.PIPE)
+        return await start(spec, stdin=stdin, stderr=asyncio.subprocess.PIPE)
 
     def _command(self, command: Command) -> dict[str, Any]:
         user = command.user
@@ -269,61 +219,3 @@ class Runtime:
     @property
     def _shown(self) -> str:
         return "user" if self.user_namespace else "root"
-
-
-async def _start(spec: dict[str, Any], *, stdin: bool, stderr: int, stdout: int = asyncio.subprocess.PIPE) -> Process:
-    """Start ``_init`` with *spec* and wait until the command runs."""
-    status, told = os.pipe()
-    alive, held = os.pipe()
-    given = os.memfd_create("spec")
-    os.write(given, marshal.dumps(spec))
-    os.lseek(given, 0, os.SEEK_SET)
-    passed = (told, given, alive)
-    started: asyncio.subprocess.Process | None = None
-    try:
-        try:
-            started = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-I", "-S", str(_INIT), *map(str, passed)),
-                stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                limit=_BUFFER,
-                pass_fds=passed,
-            )
-        finally:
-            for descriptor in passed:
-                os.close(descriptor)
-        text = (await _read_all(status)).decode("utf-8", "replace")
-    except BaseException:
-        if started is not None:
-            started.kill()  # the command's first process goes with it
-        raise
-    finally:
-        os.close(held)
-    first, _, error = text.partition("error ")
-    if error or not first:
-        if started.stdout:
-            await started.stdout.read()
-        await started.wait()
-        raise CannotStart(error or "the container's first process ended before it ran anything")
-    return Process(int(first.split()[1]), started)
-
-
-async def _read_all(descriptor: int) -> bytes:
-    """Read a pipe to its end."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
-    transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb")
-    )
-    try:
-        return await reader.read()
-    finally:
-        transport.close()
-
-
-def _present(stream: Any) -> Any:
-    if stream is None:
-        raise ValueError("the process was started without this stream")
-    return stream

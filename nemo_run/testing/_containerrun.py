@@ -8,13 +8,14 @@ import posixpath
 from typing import Any
 
 from nemo_run.testing import _podstatus as statuses
-from nemo_run.testing._container import CannotStart, Command, Container, Rootfs
+from nemo_run.testing._container import Command, Container, Rootfs
 from nemo_run.testing._environment import BadConfig, environment, expand
 from nemo_run.testing._faults import Pod as PodFault
 from nemo_run.testing._identity import home_of, identity
 from nemo_run.testing._logfile import LogFile
 from nemo_run.testing._podcontext import PodContext, Stopped
 from nemo_run.testing._podstatus import ContainerState
+from nemo_run.testing._process import CannotStart
 
 Json = dict[str, Any]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nemo_run._kube.resources import POD
-from nemo_run.testing._container import CannotStart, Process, Runtime
+from nemo_run.testing._container import Runtime
 from nemo_run.testing._containerrun import ContainerRun, waiting_reason
 from nemo_run.testing._errors import ApiError, bad_request, not_found
 from nemo_run.testing._faults import Faults
@@ -22,6 +22,7 @@ from nemo_run.testing._logfile import LogFile, LogQuery
 from nemo_run.testing._networks import Networks
 from nemo_run.testing._pod import PodRun
 from nemo_run.testing._podcontext import Node
+from nemo_run.testing._process import CannotStart, Process
 from nemo_run.testing._store import Event, Store
 from nemo_run.testing._volumes import Claims
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from nemo_run._kube.resources import POD
 from nemo_run.testing import _podstatus as statuses
-from nemo_run.testing._container import CannotStart
 from nemo_run.testing._containerrun import RETRY, ContainerRun
 from nemo_run.testing._errors import ApiError
 from nemo_run.testing._faults import Pod as PodFault
 from nemo_run.testing._podcontext import Ending, Node, PodContext, Stopped
+from nemo_run.testing._process import CannotStart
 from nemo_run.testing._volumes import CannotMount, Volumes
 
 Json = dict[str, Any]

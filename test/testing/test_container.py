@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from nemo_run.exceptions import ConfigError
-from nemo_run.testing._container import CannotStart, Command, Network, Rootfs, Runtime, User
+from nemo_run.testing._container import Command, Network, Rootfs, Runtime, User
 from nemo_run.testing._images import Images
+from nemo_run.testing._process import CannotStart
 from nemo_run.testing._rootfs import Mount
 from nemo_run.testing._sweep import sweep
 

@@ -19,9 +19,6 @@ from nemo_run.testing._volumes import CannotMount, Volumes
 
 Json = dict[str, Any]
 
-FAULTS = ("Unschedulable", "FailedMount", "ImagePullBackOff", "OOMKilled", "never-ready")
-"""In the order in which a pod meets them."""
-
 
 class PodRun:
     """Brings one pod to its end and keeps its status up to date."""
@@ -51,7 +48,6 @@ class PodRun:
         self._init_failed = False
         self._verdict: Json = {}
         self._asked = asyncio.Event()
-        self._drawn: PodFault | None = None
 
     @property
     def pod(self) -> Json:
@@ -189,14 +185,8 @@ class PodRun:
         self._context.ending.begin(self.pod["spec"].get("terminationGracePeriodSeconds", 30))
 
     def _fault(self, kind: str) -> PodFault | None:
-        """Give the fault of this kind that the pod meets now; one that comes later in a pod's life is kept for then."""
-        if self._drawn is None:
-            self._drawn = self._node.faults.for_pod(self.pod)
-        drawn = self._drawn
-        if drawn is None or FAULTS.index(drawn.kind) > FAULTS.index(kind):
-            return None
-        self._drawn = None
-        return drawn if drawn.kind == kind else None
+        """Give the fault of this kind that the pod meets now."""
+        return self._node.faults.for_pod(self.pod, kind)
 
     def _tell(self, reason: str, message: str, type: str = "Warning", *, component: str = "kubelet") -> None:
         with contextlib.suppress(ApiError):

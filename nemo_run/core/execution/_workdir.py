@@ -11,6 +11,9 @@ from nemo_run._kube.mounts import claim_of
 JOB_SUBPATH = "{user}/{experiment_id}/{job_name}/code"
 """Where a job's code lies unless told otherwise: two jobs never meet."""
 
+_INSIDE = ("nemo_run", "contextlib")
+"""Packages whose frames are not the caller's; verbs open ``with`` blocks of their own."""
+
 _warned: set[tuple[str, str]] = set()
 
 
@@ -38,7 +41,7 @@ def _outside() -> int:
     """Give the stack level of the first caller outside nemo_run: Python shows this warning only to its author."""
     frame = sys._getframe(1)
     level = 1
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "nemo_run":
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
         frame = frame.f_back
         level += 1
     return level

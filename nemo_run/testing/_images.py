@@ -88,7 +88,8 @@ def _make_tools(directory: Path) -> None:
 
 
 def _write_script(path: Path, text: str) -> None:
-    path.write_text(f"#!/bin/sh\n{text}")
+    # Not sh: some of them drop variables with names that no shell variable can have, such as "A.B".
+    path.write_text(f"#!/bin/bash\n{text}")
     path.chmod(0o755)
 
 

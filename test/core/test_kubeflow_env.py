@@ -110,6 +110,15 @@ def test_a_value_that_extends_itself_is_left_to_the_shell(value, where):
     assert 'export PYTHONPATH="/x:${PYTHONPATH-}"\n' in script_of(executor)
 
 
+@pytest.mark.parametrize("name", ["MY-NAME", "my.name", "1X"])
+def test_a_name_that_no_shell_can_have_is_kubernetes_alone(name):
+    """Kubernetes takes such names, and bash passes them on; ``export`` refuses them."""
+    value = f"${name}:${{{name}}}"
+    executor = KubeflowExecutor(env_vars={name: value})
+    assert kubelet(env_of(executor)) == {name: value}
+    assert "export " + name not in script_of(executor)
+
+
 @pytest.mark.parametrize("value", ["$PYTHONPATHS", "$$PYTHONPATH", "\\$PYTHON", "$(PYTHONPATH)", "PYTHONPATH"])
 def test_a_value_that_only_looks_so_is_text(value):
     executor = KubeflowExecutor(env_vars={"PYTHONPATH": value})

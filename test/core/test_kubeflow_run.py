@@ -68,7 +68,7 @@ TEXTS = ["a b", "it's", '"q"', "$X", "${X}", "$$", "$$X", "$(X)", "$(HOME)", "`i
 def test_environment_and_arguments_arrive_byte_for_byte(kube, tmp_path, workdir):
     fields = {"volumes": [WORK], "workdir_volume_mount": MOUNT} if workdir else {}
     executor = made(tmp_path, **fields, env_vars={f"V{n}": text for n, text in enumerate(TEXTS)} | {"N": 3, "U": None})
-    executor.env_vars["BASE"] = "/from/executor"
+    executor.env_vars |= {"BASE": "/from/executor", "MY-NAME.x": "$MY-NAME.x"}
     executor.env_list = [{"name": "REFERS", "value": "$(BASE)/x:$BASE"}]
     executor._task_env.update({"PYTHONPATH": "/x y:$PYTHONPATH", "T": "task's"})
     report, lines = run(executor, [*SHOW, *TEXTS, "rank $PET_NODE_RANK of ${PET_NNODES}, $BASE, $NOT_SET"])
@@ -78,6 +78,7 @@ def test_environment_and_arguments_arrive_byte_for_byte(kube, tmp_path, workdir)
     assert [environment[f"V{n}"] for n in range(len(TEXTS))] == TEXTS
     assert environment["PYTHONPATH"].startswith("/x y:")
     assert (environment["N"], environment["T"], environment["REFERS"]) == ("3", "task's", "/from/executor/x:$BASE")
+    assert environment["MY-NAME.x"] == "$MY-NAME.x"
     assert "U" not in environment
 
 

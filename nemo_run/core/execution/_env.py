@@ -20,6 +20,8 @@ Json = dict[str, Any]
 RESERVED = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
 """Set by Kubeflow Trainer itself in a torch runtime, which refuses them from others (Trainer v2.3 torch.go)."""
 
+_SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
 
 @dataclass(frozen=True)
 class Environment:
@@ -57,8 +59,10 @@ def environment(
 
 
 def refers_to(name: str, value: str | None) -> bool:
-    """Tell whether *value* holds ``$NAME`` or ``${NAME}`` for this *name*."""
-    return value is not None and any(match["own"] for match in own_reference(name).finditer(value))
+    """Tell whether *value* holds ``$NAME`` or ``${NAME}`` for this *name*, one that a shell can have."""
+    if value is None or not _SHELL_NAME.fullmatch(name):
+        return False
+    return any(match["own"] for match in own_reference(name).finditer(value))
 
 
 def own_reference(name: str) -> re.Pattern[str]:

@@ -177,6 +177,7 @@ def test_a_performance_launcher_retries_a_failure_that_comes_and_goes(bench, tmp
     }
     shown = re.findall(r"^llama_2x2/(\d) \[default(\d)\]", done.stdout, re.MULTILINE)
     assert set(shown) == {("0", "0"), ("1", "1")}
+    assert done.stderr.count("DeprecationWarning: workdir_pvc") == 1
     (ignored,) = set(re.findall(r"WARNING:.*hostIPC.*", done.stderr))
     assert "pod_spec_overrides" in ignored
     sent = bench.claim("shared") / code_dir.relative_to("/nemo_run")
@@ -218,6 +219,13 @@ def test_a_signal_handler_cancels_the_job_by_its_task_s_name(kube, tmp_path):
     assert kube.do(lambda store: store.list(POD, "default")) == []
     (record,) = run.Experiment.from_title("hello_nodes").status(return_dict=True).values()
     assert record["status"] is AppState.CANCELLED
+
+
+def test_a_watchdog_ends_the_job_that_the_main_thread_waits_for(kube, tmp_path):
+    done = launch("watchdog/launch.py", cwd=tmp_path)
+    assert reported(done) == "CANCELLED"
+    assert "train: CANCELLED (by nemo_run)" in done.stdout
+    assert trainjobs(kube) == []
 
 
 RECIPE = {

@@ -160,6 +160,8 @@ class KubeflowBackend:
             self._tell_once(record, f"its state is not known now: {error}")
             return replace(record.status, stale=True)
         self._told.pop(record.app_id, None)
+        if status == _GONE:
+            status = _remembered_end(record) or status
         if status != record.status:
             self._remember(record, status)
         return status
@@ -307,6 +309,13 @@ def _asked(record: AppRecord, reports: Mapping[str, JobReport] | NemoRunError) -
     if uid and report.uid != uid:
         raise ExperimentError(f"another TrainJob has the name {report.name} now: uid {report.uid}, ours was {uid}")
     return _status_of(report)
+
+
+def _remembered_end(record: AppRecord) -> AppStatus | None:
+    """Give how the job ended by what is on disk now: another thread or process may have cancelled it."""
+    entry = _records().get(record.app_id) or {}
+    state = _last_state(entry)
+    return AppStatus(state, entry.get("reason") or "") if is_terminal(state) else None
 
 
 def _bound(record: AppRecord) -> KubeflowExecutor:

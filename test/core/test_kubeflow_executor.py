@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import getpass
 import inspect
+import stat
 import subprocess
 import sys
 import warnings
@@ -353,3 +354,16 @@ def test_building_one_changes_nothing_of_the_callers():
     executor.get_job_body("n", ["true"])
     executor.get_job_body("n", ["true"])
     assert given == before
+
+
+def test_the_launch_script_is_for_this_user_only(tmp_path):
+    """Arguments, and values that extend themselves, can hold secrets."""
+    executor = KubeflowExecutor(env_vars={"API_KEYS": "$API_KEYS:s3cret"})
+    executor.assign("exp_1", str(tmp_path), "train", "train")
+    path = tmp_path / "train" / "launch.sh"
+    path.parent.mkdir()
+    path.write_text("older")
+    path.chmod(0o644)
+    executor.materialize_launch_script(["train", "--token", "hf_abc"])
+    assert "s3cret" in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600

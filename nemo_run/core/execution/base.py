@@ -182,7 +182,7 @@ class Executor(ConfigurableMixin):
 
     def package_configs(self, *cfgs: tuple[str, str]) -> list[str]:
         """Write each (name, text) below ``<job_dir>/configs``, for this user's eyes only, and give the paths."""
-        return [_write_private(Path(self.job_dir, "configs", name), text) for name, text in cfgs]
+        return [write_private(Path(self.job_dir, "configs", name), text) for name, text in cfgs]
 
     def path_in_job(self, path: str) -> str | None:
         """Give where the job finds *path*, a file below ``job_dir``; None where it is sent no files."""
@@ -196,11 +196,12 @@ class Executor(ConfigurableMixin):
         """Clean up after the job *handle* has ended."""
 
 
-def _write_private(path: Path, text: str) -> str:
+def write_private(path: Path, text: str) -> str:
+    """Write *text* for this user's eyes only, since it can hold env values, and give the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Configs can hold env values; an older file keeps its mode on open.
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8", newline="") as file:
-        os.chmod(path, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        os.chmod(path, 0o600)  # an older file keeps its mode on open
         file.write(text)
     return str(path)
 

@@ -19,7 +19,7 @@ from nemo_run.core.execution._script import with_parents
 from nemo_run.core.execution._session import Session
 from nemo_run.core.execution._torchrun import launched, of_trainjob
 from nemo_run.core.execution._workdir import warn_replaced
-from nemo_run.core.execution.base import Executor, ExecutorMacros
+from nemo_run.core.execution.base import Executor, ExecutorMacros, write_private
 from nemo_run.core.packaging.base import Packager
 from nemo_run.exceptions import ConfigError
 
@@ -252,7 +252,7 @@ class KubeflowExecutor(Executor):
             self._pack(self.packager, self.job_name or "code")
         paths = [source.path_in_archive for source in _files.of_job(self)]
         script = _kubeflow_job.script(self, cmd, max_retries=max_retries, sent=with_parents(paths))
-        (directory / "launch.sh").write_text(script, encoding="utf-8", errors="surrogateescape", newline="")
+        write_private(directory / "launch.sh", script)
 
     def package(self, packager: Packager, job_name: str) -> None:
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nemo_run.core.execution._progress import failures
+from nemo_run.core.execution._endings import failures
 from nemo_run.core.execution._trainjob import Phase, phase
 from nemo_run.core.execution.kubeflow import KubeflowJobState
 

@@ -8,13 +8,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from nemo_run._kube.demux import Lines, LogLine, RankFilter
 from nemo_run._kube.logs import LogFollower
 from nemo_run._kube.resources import POD, TRAINJOB
 from nemo_run._kube.tail import has_started, node_index
-from nemo_run.core.execution._progress import watch_failures
+from nemo_run.core.execution._endings import Endings, pods_of
+from nemo_run.core.execution._ranklog import RankLog
 from nemo_run.core.execution._trainjob import TARGET_JOB, phase
 from nemo_run.exceptions import NotFound
 
@@ -22,12 +23,24 @@ if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
     from nemo_run.core.execution.kubeflow import KubeflowExecutor
 
-ALL_RANKS = "log-allranks_0.out"
 _WAITING_MAX = 1000
 """Lines that may wait for a slow reader; then following waits too."""
 
 
-def follower(
+def follow(
+    executor: KubeflowExecutor,
+    api: KubeApi,
+    name: str,
+    *,
+    write: Callable[[LogLine], None],
+    on_state: Callable[[str], None],
+) -> None:
+    """Give *write* each line of each node of the TrainJob *name* until it has ended."""
+    with Endings(api, executor.namespace, name):
+        _follower(executor, api, name, write=write, on_state=on_state).run()
+
+
+def _follower(
     executor: KubeflowExecutor,
     api: KubeApi,
     name: str,
@@ -38,7 +51,6 @@ def follower(
     """Give what follows all nodes of the TrainJob *name* until it has ended."""
 
     def finished() -> bool:
-        watch_failures(api, executor.namespace, name)
         try:
             return phase(api.get(TRAINJOB, executor.namespace, name)).ended
         except NotFound:
@@ -67,11 +79,12 @@ def streamed(executor: KubeflowExecutor, api: KubeApi, name: str) -> Iterator[st
                 inbox.put(item, timeout=0.2)
                 break
 
-    following = follower(executor, api, name, write=hand_over, on_state=lambda text: None)
+    following = _follower(executor, api, name, write=hand_over, on_state=lambda text: None)
 
     def run() -> None:
         try:
-            following.run()
+            with Endings(api, executor.namespace, name):
+                following.run()
         except Exception as error:
             hand_over(error)
         else:
@@ -80,25 +93,17 @@ def streamed(executor: KubeflowExecutor, api: KubeApi, name: str) -> Iterator[st
     with ExitStack() as stack:
         stack.callback(over.set)
         stack.callback(following.close)
-        file = _log_file(executor, stack)
+        log = (
+            stack.enter_context(RankLog(Path(executor.job_dir), executor.container_name)) if executor.job_dir else None
+        )
         threading.Thread(target=run, name=f"logs of {name}", daemon=True).start()
         while (item := inbox.get()) is not None:
             if isinstance(item, Exception):
                 raise item
-            if file:
-                file.write(f"{item.text}\n")
-                file.flush()
+            if log:
+                log.write(item)
             if ranks.shows(item):
                 yield item.text
-
-
-def _log_file(executor: KubeflowExecutor, stack: ExitStack) -> TextIO | None:
-    if not executor.job_dir:
-        return None
-    directory = Path(executor.job_dir)
-    directory.mkdir(parents=True, exist_ok=True)
-    # Anew: following starts with the first line that there still is.
-    return stack.enter_context(open(directory / ALL_RANKS, "w", encoding="utf-8", newline="\n"))
 
 
 def read(executor: KubeflowExecutor, api: KubeApi, name: str, *, lines: int) -> Iterator[str]:
@@ -123,4 +128,4 @@ def _texts(api: KubeApi, namespace: str, pod: str, container: str) -> Iterator[s
 
 
 def _selector(name: str) -> str:
-    return f"jobset.sigs.k8s.io/jobset-name={name},jobset.sigs.k8s.io/replicatedjob-name={TARGET_JOB}"
+    return f"{pods_of(name)},jobset.sigs.k8s.io/replicatedjob-name={TARGET_JOB}"

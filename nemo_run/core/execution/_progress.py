@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nemo_run._kube.resources import EVENT, POD, TRAINJOB
 from nemo_run._kube.startup import startup, trouble
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock, poll_until
+from nemo_run.core.execution._endings import note, noted, pods_of
 from nemo_run.core.execution._trainjob import phase
 from nemo_run.core.execution.kubeflow import JobReport, KubeflowJobState
 from nemo_run.exceptions import JobFailed, KubeError, NotFound
@@ -21,8 +22,6 @@ logger = logging.getLogger(__name__)
 
 _STARTED = (KubeflowJobState.RUNNING, KubeflowJobState.SUCCEEDED, KubeflowJobState.FAILED)
 _told: set[str] = set()
-_seen: dict[tuple[str, str, str], list[str]] = {}
-"""Failures by server, namespace and TrainJob: Kubernetes removes the pods of a Job that it gives up."""
 
 
 def report(api: KubeApi, namespace: str, name: str) -> JobReport | None:
@@ -89,42 +88,13 @@ def why_waiting(api: KubeApi, namespace: str, name: str) -> str:
 
 def why_failed(api: KubeApi, namespace: str, name: str) -> str:
     """Say which container of which pod ended how, now or when somebody last looked; nothing where nobody saw it."""
-    watch_failures(api, namespace, name)
-    return "; ".join(_seen.get((api.server, namespace, name), ()))
-
-
-def watch_failures(api: KubeApi, namespace: str, name: str) -> None:
-    """Look at the job's pods and remember which of their containers ended badly."""
-    if lines := failures(_pods(api, namespace, name)):
-        _seen[api.server, namespace, name] = lines
-
-
-def failures(pods: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Give one line for each container that ended badly: pod, container, reason, exit code."""
-    lines = []
-    for pod in pods:
-        status = pod.get("status") or {}
-        for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
-            ended = _ended(container)
-            if ended:
-                reason = ended.get("reason") or "Error"
-                line = f"pod {pod['metadata']['name']}, container {container['name']}: {reason}"
-                lines.append(f"{line}, exit code {ended.get('exitCode')}")
-    return lines
-
-
-def _ended(container: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Give how the container ended badly, this time or the last; an exit code 0 can still be an OOM kill."""
-    for state in (container.get("state"), container.get("lastState")):
-        ended: Mapping[str, Any] | None = (state or {}).get("terminated")
-        if ended and (ended.get("exitCode") or ended.get("reason") == "OOMKilled"):
-            return ended
-    return None
+    note(api, namespace, name, _pods(api, namespace, name))
+    return noted(api, namespace, name)
 
 
 def _pods(api: KubeApi, namespace: str, name: str) -> list[dict[str, Any]]:
     try:
-        return api.list(POD, namespace, labels=f"jobset.sigs.k8s.io/jobset-name={name}")
+        return api.list(POD, namespace, labels=pods_of(name))
     except KubeError as error:
         _tell_once("pods", namespace, error)
         return []

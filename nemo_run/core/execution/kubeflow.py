@@ -352,7 +352,7 @@ class KubeflowExecutor(Executor):
         """Give *write* each log line of all nodes once, until the job has ended and all was read."""
         from nemo_run.core.execution import _joblogs
 
-        _joblogs.follower(self, self._connect(), job_name, write=write, on_state=on_state).run()
+        _joblogs.follow(self, self._connect(), job_name, write=write, on_state=on_state)
 
     def cancel(self, job_name: str, wait: bool = False, timeout: int = 300, poll_interval: int = 5) -> bool | None:
         """

@@ -9,29 +9,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from nemo_run._kube.api import KubeApi, connect
 from nemo_run._kube.demux import LogLine, RankFilter
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
 from nemo_run.config import get_nemorun_home
+from nemo_run.core.execution._ranklog import ALL_RANKS, RankLog
 from nemo_run.core.execution.kubeflow import KubeflowExecutor, KubeflowJobState
 from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer
 from nemo_run.exceptions import ExperimentError, KubeError, NemoRunError
 from nemo_run.run import _store
 from nemo_run.run._lines import LineReader
 from nemo_run.run._submission import Submission
-from nemo_run.run.backends._endings import Endings
 from nemo_run.run.backends.base import AppRecord, DryRun, Watcher
 from nemo_run.run.job import AppState, AppStatus, is_terminal
 
 if TYPE_CHECKING:
-    from nemo_run.core.execution.kubeflow import JobReport
+    from nemo_run.core.execution._ranklog import ALL_RANKS, RankLog
+from nemo_run.core.execution.kubeflow import JobReport
 
 logger = logging.getLogger("nemo_run")
-
-ALL_RANKS = "log-allranks_0.out"
-"""Where every line of every rank goes, in the job's directory."""
 
 _LOOK_EVERY = 2.0
 _ALL_LINES = 10_000_000
@@ -177,28 +175,13 @@ class KubeflowBackend:
     def follow(self, record: AppRecord, watcher: Watcher) -> AppStatus:
         """Write every rank's lines to the job's log file, show the first and the last rank's, until it ends."""
         executor = _known(record)
-        path = Path(record.job_dir, ALL_RANKS)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pods = f"jobset.sigs.k8s.io/jobset-name={record.job_name}"
-        with (
-            open(path, "a", encoding="utf-8", errors="replace", newline="\n") as file,
-            Endings(_api(executor), executor.namespace, pods) as endings,
-        ):
-            sink = _Sink(file, watcher, record.task, executor)
+        with RankLog(Path(record.job_dir), executor.container_name) as log:
+            sink = _Sink(log, watcher, record.task, executor)
             try:
                 executor.follow_logs(record.job_name, write=sink.write, on_state=watcher.state)
             except KubeError as error:
                 watcher.state(f"its output cannot be read any more: {error}")
-            status = self._ended(record, watcher)
-        return self._with_exit_codes(record, status, endings.failures)
-
-    def _with_exit_codes(self, record: AppRecord, status: AppStatus, failures: Sequence[str]) -> AppStatus:
-        """Add to a failure what only those knew who saw the pods end."""
-        if status.state != AppState.FAILED or not failures or "exit code" in status.msg:
-            return status
-        told = AppStatus(status.state, "; ".join(part for part in (status.msg, *failures) if part))
-        self._remember(record, told)
-        return told
+            return self._ended(record, watcher)
 
     def _ended(self, record: AppRecord, watcher: Watcher) -> AppStatus:
         """Ask until the job has ended: for as long as it takes."""
@@ -234,16 +217,14 @@ class KubeflowBackend:
 class _Sink:
     """Takes the lines of all ranks: all to the file, the first and the last rank's to the watcher."""
 
-    def __init__(self, file: TextIO, watcher: Watcher, task: str, executor: KubeflowExecutor) -> None:
-        self._file = file
+    def __init__(self, log: RankLog, watcher: Watcher, task: str, executor: KubeflowExecutor) -> None:
+        self._log = log
         self._watcher = watcher
         self._task = task
-        self._container = executor.container_name
         self._filter = RankFilter(executor.nnodes(), executor.nproc_per_node())
 
     def write(self, line: LogLine) -> None:
-        self._file.write(f"[pod/{line.pod}/{self._container}] {line.text}\n")
-        self._file.flush()
+        self._log.write(line)
         if self._filter.shows(line):
             self._watcher.line(f"{self._task}/{line.node_index or 0}", line.text)
 

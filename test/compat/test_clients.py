@@ -185,11 +185,14 @@ def test_a_performance_launcher_retries_a_failure_that_comes_and_goes(bench, tmp
     assert (sent / "nsys_profile" / "profile_%p").read_text().startswith("profile -s none -t nvtx,cuda -o")
 
 
-def test_a_performance_launcher_wraps_its_script_and_detaches(bench, tmp_path):
+def test_a_performance_launcher_wraps_its_script_and_detaches(bench, tmp_path, capsys):
     done = launch("performance/launch.py", *BENCH, "--wrap", "--detach", *ODD, cwd=tmp_path)
     assert reported(done)["statuses"][0] in ("SUBMITTED", "PENDING", "RUNNING")
     exp = run.Experiment.from_title("llama_2x2")
     wait_for(lambda: exp.status(return_dict=True)["llama_2x2"]["status"] == AppState.SUCCEEDED)
+    exp.logs("llama_2x2")
+    seen = json.loads(re.findall(r"SEEN (.*)", capsys.readouterr().out)[0])
+    assert (seen["stage"], seen["arguments"]) == ("set", ["--recipe", "llama", *ODD])
 
 
 def test_a_performance_launcher_s_dry_run_needs_no_cluster(tmp_path):

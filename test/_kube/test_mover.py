@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any
@@ -293,6 +294,29 @@ def test_a_pod_that_cannot_be_removed_does_not_hide_the_first_error(kube, api, c
         raise Boom
     assert "may be left over" in caplog.text
     kube.rules = None
+
+
+STUBBORN = {
+    "containers": [{"name": "mover", "command": ["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"]}],
+}
+
+
+def test_one_that_takes_its_time_to_end_is_waited_for(api):
+    with data_mover(api, pod(**STUBBORN, terminationGracePeriodSeconds=1), restricted=None):
+        began = time.monotonic()
+    assert pods(api) == []
+    assert time.monotonic() - began >= 1
+
+
+def test_one_that_does_not_end_is_an_error_that_says_where_it_is(api):
+    """The workload could not mount a claim that it still holds."""
+    held = pytest.raises(
+        WaitTimeout, match=r"the end of copy pod .* within 180 s; last seen: Running on .*, deleted at 2"
+    )
+    with held, data_mover(api, pod(**STUBBORN, terminationGracePeriodSeconds=600), restricted=None, clock=Impatient()):
+        pass
+    for name in pods(api):
+        api.delete(POD, "default", name, grace_seconds=0)
 
 
 def test_a_volume_that_cannot_be_written_says_who_may_and_what_helps(kube, api):

@@ -294,6 +294,33 @@ class TestWorkspace:
         KubeflowExecutor().copy_from_workspace("/x", "/nonexistent")
         assert kube.requests == []
 
+    def test_the_copy_pod_runs_where_the_job_runs(self, kube):
+        """Else it could bind a claim where the job cannot go, or wait for an image it has no right to."""
+        seen: list[dict[str, Any]] = []
+
+        class Mine(KubeflowExecutor):
+            def _rsync_to_pod(self, pod_name, local_path, remote_path):
+                seen.extend(kube.do(lambda store: store.list(POD, "default")))
+
+        terms = [{"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+        executor = Mine(
+            volumes=[WORK],
+            workdir_volume_mount=MOUNT,
+            tolerations=[{"key": "gpu", "operator": "Exists"}],
+            affinity=affinity,
+            image_pull_secrets=["registry"],
+            pod_spec_overrides={"nodeSelector": {"zone": "a"}, "serviceAccountName": "default"},
+            data_mover={"securityContext": {"runAsUser": 0}},
+        )
+        executor.copy_to_workspace("/here", "/nemo_run/there")
+        ((spec, metadata),) = [(pod["spec"], pod["metadata"]) for pod in seen]
+        assert [each["key"] for each in spec["tolerations"] if each["key"] == "gpu"] == ["gpu"]
+        assert (spec["affinity"], spec["nodeSelector"]) == (affinity, {"zone": "a"})
+        assert (spec["imagePullSecrets"], spec["serviceAccountName"]) == ([{"name": "registry"}], "default")
+        assert spec["securityContext"] == {"runAsUser": 0}
+        assert metadata["annotations"]["sidecar.istio.io/inject"] == "false"
+
     def test_a_subclass_may_copy_in_its_own_way(self, kube, tmp_path):
         calls: list[tuple[str, ...]] = []
 

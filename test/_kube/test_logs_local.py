@@ -20,7 +20,9 @@ def api(kube: LocalKube) -> KubeApi:
     return connect()
 
 
-def start(api: KubeApi, name: str, script: str, *, restart: str = "Never", node: int = 0) -> None:
+def start(api: KubeApi, name: str, script: str, *, restart: str = "Never", node: int = 0, sidecar: str = "") -> None:
+    container = {"name": "node", "image": "i", "command": ["sh", "-c", script]}
+    injected = {"name": "istio-proxy", "image": "i", "command": ["sh", "-c", sidecar]}
     api.create(
         POD,
         "default",
@@ -35,7 +37,7 @@ def start(api: KubeApi, name: str, script: str, *, restart: str = "Never", node:
             "spec": {
                 "restartPolicy": restart,
                 "terminationGracePeriodSeconds": 0,
-                "containers": [{"name": "node", "image": "i", "command": ["sh", "-c", script]}],
+                "containers": [injected, container] if sidecar else [container],
             },
         },
     )
@@ -114,3 +116,9 @@ def test_a_bad_byte_is_shown_as_such(api):
     start(api, "p", r"printf 'ok\n\344\n\377\376\nend\n'")
     lines, _ = follow(api)
     assert texts(lines, "p") == ["ok", "\ufffd", "\ufffd\ufffd", "end"]
+
+
+def test_an_injected_sidecar_is_not_read(api):
+    start(api, "a", "echo from the job", sidecar="echo from the proxy; sleep 1")
+    lines, _ = follow(api)
+    assert [line.text for line in lines] == ["from the job"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 import logging
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import pytest
+from fakes.answers import Server, kubeconfig, status
 
 from nemo_run._kube.resources import POD, TRAINJOB
 from nemo_run.core.execution.kubeflow import KubeflowExecutor, KubeflowJobState
@@ -338,3 +340,25 @@ class TestRuntime:
         with kube.fault(Respond(403, on="GET */clustertrainingruntimes/*")):
             executor(container_name="trainer", volumes=[WORK], workdir_volume_mount=MOUNT).launch("train", ["true"])
         assert len(jobs(kube)) == 1
+
+
+class TestCluster:
+    """Which cluster is asked."""
+
+    @pytest.mark.parametrize(("context", "asked"), [(None, "a"), ("a", "a"), ("b", "b")])
+    def test_it_is_the_contexts_and_not_the_current_one(self, tmp_path, context, asked):
+        gone = status(404, "NotFound", "not found", kind="trainjobs", name="x")
+        with Server(lambda _: gone) as a, Server(lambda _: gone) as b:
+            config = kubeconfig(tmp_path / "a", a.url, context="a")
+            other = json.loads(kubeconfig(tmp_path / "b", b.url, context="b").read_text())
+            merged = json.loads(config.read_text())
+            merged["contexts"].append({"name": "b", "context": {"cluster": "of b", "user": "u", "namespace": "wrong"}})
+            merged["clusters"].append({"name": "of b", "cluster": other["clusters"][0]["cluster"]})
+            config.write_text(json.dumps(merged))
+            made = KubeflowExecutor(kubeconfig=str(config), context=context, namespace="research", trainer_api="2.2")
+            assert made.status("x") is None
+            target = made._connect().websocket_target("research", "p", container="c", command=["true"], stdin=False)
+            here, elsewhere = (a, b) if asked == "a" else (b, a)
+            assert [request.path for request in here.requests] == [TRAINJOB.path("research", "x")]
+            assert elsewhere.requests == []
+            assert target.url.startswith(here.url.replace("http", "ws"))

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,6 +180,24 @@ def test_a_dependent_never_starts_after_a_failed_dependency(tmp_path, capsys):
     assert "second: CANCELLED (not started: first FAILED)" in text
     assert "third: CANCELLED (not started: second CANCELLED)" in text
     assert states(run.Experiment.from_title("dag")) == states(exp)
+
+
+def test_a_dependent_never_starts_after_a_cancelled_dependency(tmp_path):
+    ran = tmp_path / "ran"
+    with run.Experiment("dag") as exp:
+        first = exp.add(run.Script(inline=f"touch {tmp_path}/first; sleep 60"), name="first")
+        exp.add(run.Script(inline=f"touch {ran}"), name="second", dependencies=[first])
+
+        def cancel():
+            wait_for((tmp_path / "first").exists)
+            exp.cancel("first")
+
+        thread = threading.Thread(target=cancel)
+        thread.start()
+        exp.run()
+        thread.join()
+    assert not ran.exists()
+    assert states(run.Experiment.from_title("dag")) == {"first": "CANCELLED", "second": "CANCELLED"}
 
 
 def test_sequential_tasks_run_in_the_order_of_adding(tmp_path):

@@ -156,6 +156,28 @@ def test_a_cluster_that_will_not_say_leaves_what_was_last_seen(kube, tmp_path, m
     assert re.search(r"- Status: (SUBMITTED|PENDING|RUNNING) \(.*stale\)", capsys.readouterr().out)
 
 
+def test_a_cluster_that_will_not_say_is_reported_once_with_one_request_a_look(kube, caplog):
+    given = executor(num_nodes=1, volumes=[], workdir_volume_mount=None, spec_kwargs={"suspend": True})
+    run.run(run.Script(inline="true"), executor=given, name="train", detach=True)
+    exp = run.Experiment.from_title("train")
+    assert str(exp.status(return_dict=True)["train"]["status"]) == "PENDING"
+    before = len(kube.requests)
+    with kube.fault(Respond(403, on="GET */trainjobs/*")):
+        seen = [str(exp.status(return_dict=True)["train"]["status"]) for _ in range(3)]
+    assert seen == ["PENDING"] * 3
+    assert len(kube.requests) - before == 3
+    assert caplog.text.count("its state is not known now") == 1
+
+
+def test_cancelling_twice_is_as_good_as_once(kube):
+    given = executor(num_nodes=1, volumes=[], workdir_volume_mount=None, spec_kwargs={"suspend": True})
+    run.run(run.Script(inline="true"), executor=given, name="train", detach=True)
+    for _ in range(2):
+        run.Experiment.from_title("train").cancel("train")
+    assert str(state("train")) == "CANCELLED"
+    assert objects(kube, TRAINJOB) == []
+
+
 @dataclass(kw_only=True)
 class Privileged(run.Plugin):
     def setup(self, task, executor):

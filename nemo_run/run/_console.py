@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -109,6 +109,22 @@ class Console:
                 self._fact("- ", label, value, "")
         self.print()
 
+    @contextmanager
+    def board(self, title: str, rows: Callable[[], Sequence[tuple[str, str, bool]]]) -> Iterator[None]:
+        """
+        Show, on a terminal, how jobs stand for as long as this lasts.
+
+        *rows* gives name and state of each, and whether it has ended.
+        """
+        if self.quiet or not _on_terminal():
+            yield
+            return
+        from rich.live import Live
+
+        board = _Board(title, rows)
+        with Live(board, console=_rich(), refresh_per_second=4):
+            yield
+
     def goodbye(self, experiment_id: str, tasks: Sequence[str]) -> None:
         """Write how to find the experiment again."""
         facts = {"experiment_id": experiment_id, "tasks": list(tasks), "first": tasks[0] if tasks else ""}
@@ -123,6 +139,32 @@ class Console:
                 _rich().print(text, soft_wrap=True, highlight=False)
             else:
                 _write(f"{bullet}{label}: {value}")
+
+
+class _Board:
+    """Draws the rows as they are at that moment."""
+
+    def __init__(self, title: str, rows: Callable[[], Sequence[tuple[str, str, bool]]]) -> None:
+        from rich.spinner import Spinner
+
+        self._title = title
+        self._rows = rows
+        self._began = time.monotonic()
+        self._spinner = Spinner("dots")
+        self._ended: dict[str, float] = {}
+
+    def __rich__(self) -> Any:
+        from rich.panel import Panel
+        from rich.table import Table
+
+        table = Table.grid(padding=(0, 2))
+        now = time.monotonic() - self._began
+        for name, state, ended in self._rows():
+            seconds = self._ended.setdefault(name, now) if ended else now
+            style = "bold red" if state in ("FAILED", "CANCELLED") else "bold green"
+            took = f"{int(seconds) // 60:d}:{int(seconds) % 60:02d}"
+            table.add_row("" if ended else self._spinner, _styled(name, style), state, took)
+        return Panel(table, title=_styled(self._title, "bold"), padding=(1, 3))
 
 
 class _Handler(logging.Handler):

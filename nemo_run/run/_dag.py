@@ -8,30 +8,52 @@ from graphlib import CycleError, TopologicalSorter
 from nemo_run.exceptions import ConfigError
 
 
-def generations(dependencies: Mapping[str, Collection[str]]) -> list[list[str]]:
+class Graph:
     """
-    Group jobs so that each depends only on jobs of earlier groups.
+    Jobs that wait for other jobs, and which of them may start now.
 
-    *dependencies* maps every job to the jobs it waits for. Within a group the
-    order is that of the mapping.
+    *dependencies* maps every job to the jobs it waits for.
 
     Raises:
         ConfigError: a job waits for one that is not there, or for itself by way of others.
     """
-    check_known(dependencies)
-    sorter = TopologicalSorter(dependencies)
-    try:
-        sorter.prepare()
-    except CycleError as error:
-        cycle = [str(job) for job in error.args[1]]
-        raise ConfigError("dependencies", " -> ".join(cycle), "jobs wait for each other in a circle") from None
-    place = {job: index for index, job in enumerate(dependencies)}
-    order = []
-    while sorter.is_active():
-        ready = sorted(sorter.get_ready(), key=place.__getitem__)
-        order.append(ready)
-        sorter.done(*ready)
-    return order
+
+    def __init__(self, dependencies: Mapping[str, Collection[str]]) -> None:
+        check_known(dependencies)
+        try:
+            TopologicalSorter(dependencies).prepare()
+        except CycleError as error:
+            cycle = [str(job) for job in error.args[1]]
+            raise ConfigError("dependencies", " -> ".join(cycle), "jobs wait for each other in a circle") from None
+        self._dependencies = dependencies
+        self._waiting = {job: set(wanted) for job, wanted in dependencies.items()}
+
+    def ready(self) -> list[str]:
+        """Take those jobs that wait for nothing more, in the order of the mapping."""
+        found = [job for job, wanted in self._waiting.items() if not wanted]
+        for job in found:
+            del self._waiting[job]
+        return found
+
+    def succeeded(self, job: str) -> None:
+        """Let start who waited for *job* last."""
+        for wanted in self._waiting.values():
+            wanted.discard(job)
+
+    def failed(self, job: str) -> list[str]:
+        """Take those jobs that will never start, as they wait for *job* itself."""
+        found = [waiting for waiting, wanted in self._waiting.items() if job in wanted]
+        for waiting in found:
+            del self._waiting[waiting]
+        return found
+
+
+def dependents(job: str, dependencies: Mapping[str, Collection[str]]) -> list[str]:
+    """Name the jobs that wait for *job*, also by way of others, in the order of the mapping."""
+    found = {job}
+    while more := {other for other, wanted in dependencies.items() if other not in found and found & set(wanted)}:
+        found |= more
+    return [other for other in dependencies if other in found and other != job]
 
 
 def check_known(dependencies: Mapping[str, Collection[str]]) -> None:
@@ -48,8 +70,3 @@ def check_known(dependencies: Mapping[str, Collection[str]]) -> None:
             raise ConfigError(
                 "dependencies", missing, f"job {job} waits for jobs that are not there; there are: {known}"
             )
-
-
-def blocked(job: str, dependencies: Mapping[str, Collection[str]], failed: Collection[str]) -> list[str]:
-    """Name the dependencies of *job* that did not succeed, in the order it lists them."""
-    return [wanted for wanted in dependencies[job] if wanted in failed]

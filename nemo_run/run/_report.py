@@ -7,19 +7,26 @@ from typing import Any
 
 from nemo_run.run._runner import AppRunner
 from nemo_run.run.backends.base import parse_handle
-from nemo_run.run.job import AppStatus, Job, JobGroup
+from nemo_run.run.job import AppState, AppStatus, Job, JobGroup
 
 Rows = list[tuple[str, str]]
 
 
-def look(jobs: Sequence[Job | JobGroup], runner: AppRunner) -> list[str]:
-    """Take the present states into *jobs*, and give for each what there is to say of its state."""
+def look(jobs: Sequence[Job | JobGroup], runner: AppRunner, withheld: Mapping[str, str]) -> list[str]:
+    """
+    Take the present states into *jobs*, and give for each what there is to say of its state.
+
+    *withheld* says of jobs that are not to be launched why that is so.
+    """
     handles = [handle for job in jobs if job.launched for handle in job.handles]
     seen = dict(zip(handles, runner.statuses(handles), strict=True))
-    return [_updated(job, seen) for job in jobs]
+    return [_updated(job, seen, withheld) for job in jobs]
 
 
-def _updated(job: Job | JobGroup, seen: Mapping[str, AppStatus | None]) -> str:
+def _updated(job: Job | JobGroup, seen: Mapping[str, AppStatus | None], withheld: Mapping[str, str]) -> str:
+    if not job.launched and job.id in withheld:
+        set_cancelled(job)
+        return f" ({withheld[job.id]})"
     now = [status for handle in job.handles if (status := seen.get(handle))]
     if not now:
         return ""
@@ -27,7 +34,16 @@ def _updated(job: Job | JobGroup, seen: Mapping[str, AppStatus | None]) -> str:
         job.state = now[0].state
     else:
         job.states = [status.state for status in now]
-    return str(now[0]).removeprefix(str(now[0].state))
+    telling = next((status for status in now if status.state == job.state), now[0])
+    return str(telling).removeprefix(str(telling.state))
+
+
+def set_cancelled(job: Job | JobGroup) -> None:
+    """Take note that a job will not be launched."""
+    if isinstance(job, Job):
+        job.state = AppState.CANCELLED
+    else:
+        job.states = [AppState.CANCELLED] * len(job.tasks)
 
 
 def facts(job: Job | JobGroup) -> dict[str, Any]:

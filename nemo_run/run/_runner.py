@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,9 @@ logger = logging.getLogger("nemo_run")
 
 _PROGRESS_EVERY = 2.0
 """Seconds between two lines that tell how far a copy has come."""
+_GROUP_GRACE = 2.0
+"""Seconds by which jobs of a group may end after each other."""
+_GROUP_LOOK = 0.1
 
 
 @dataclass
@@ -83,16 +87,53 @@ class AppRunner:
         backend, record = self._known(handle)
         return backend.follow(record, _Watch(self.console, record.task, log))
 
+    def wait_all(self, handles: Sequence[str], *, log: bool = False) -> list[AppStatus]:
+        """
+        Follow jobs that belong together until all have ended.
+
+        When one has ended, those that do not end by themselves soon after are
+        ended: a server that another one used, or the peers of one that failed.
+        """
+        ends: dict[str, AppStatus | Exception] = {}
+        threads = [
+            threading.Thread(target=self._wait_into, args=(ends, handle, log), name=f"follow {handle}", daemon=True)
+            for handle in handles
+        ]
+        for thread in threads:
+            thread.start()
+        while not ends:
+            threads[0].join(_GROUP_LOOK)
+        deadline = time.monotonic() + _GROUP_GRACE
+        while len(ends) < len(handles) and time.monotonic() < deadline:
+            time.sleep(_GROUP_LOOK)
+        self.cancel(*(handle for handle in handles if handle not in ends))
+        for thread in threads:
+            thread.join()
+        for end in ends.values():
+            if isinstance(end, Exception):
+                raise end
+        return [end for handle in handles if isinstance(end := ends[handle], AppStatus)]
+
+    def _wait_into(self, ends: dict[str, AppStatus | Exception], handle: str, log: bool) -> None:
+        try:
+            ends[handle] = self.wait(handle, log=log)
+        except Exception as error:  # raised where the wait was asked for
+            ends[handle] = error
+
     def log_lines(self, handle: str, *, regex: str | None = None) -> Iterator[str]:
         """Give the lines it has written so far, or those of them that match *regex*."""
         backend, record = self._known(handle)
         pattern = re.compile(regex) if regex else None
         return (line for line in backend.lines(record) if not pattern or pattern.search(line))
 
-    def cancel(self, handle: str) -> None:
-        """End it if it still runs."""
-        backend, record = self._known(handle)
-        backend.cancel(record)
+    def cancel(self, *handles: str) -> None:
+        """End those that still run, together."""
+        by_scheme: dict[str, tuple[Backend, list[AppRecord]]] = {}
+        for handle in handles:
+            backend, record = self._known(handle)
+            by_scheme.setdefault(backend.scheme, (backend, []))[1].append(record)
+        for backend, records in by_scheme.values():
+            backend.cancel(records)
 
     def outlives_us(self, handle: str) -> bool:
         """Tell whether it goes on when this process ends."""

@@ -8,6 +8,7 @@ An experiment's own directory: what is written there, and how it is found again.
         _TASKS       its jobs: executor, handle, state; and their tasks
         _TUNNELS     {}
         _VERSION     of the nemo_run that wrote it
+        _CANCELLED   why jobs that were never launched will not be
         __main__.py  the script that ran
         _DONE        once its ``with`` block has ended
         <task>/      what the job was launched with, and its logs
@@ -20,7 +21,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ NAME_MAX = 200
 """Bytes that a title or a task's name may have: file systems take 255, and some of them are needed for more."""
 
 CONFIG, TASKS, TUNNELS, VERSION, MAIN, DONE = "_CONFIG", "_TASKS", "_TUNNELS", "_VERSION", "__main__.py", "_DONE"
+CANCELLED = "_CANCELLED"
 
 
 def title_dir(title: str, base_dir: str | None = None) -> Path:
@@ -124,14 +126,14 @@ def _titles(parent: Path) -> str:
 
 def save_config(directory: Path, config: Any) -> None:
     """Write what is known before any job is."""
-    _store.write_private(directory / CONFIG, ZlibJSONSerializer().serialize(config))
+    _store.write_private(directory / CONFIG, ZlibJSONSerializer().serialize(config), durable=True)
     _store.write_text(directory / VERSION, f"{__version__}\n")
     _store.write_text(directory / TUNNELS, "{}")
 
 
 def save_jobs(directory: Path, jobs: Sequence[Job | JobGroup]) -> None:
     """Write the jobs as they stand, and the script that made them."""
-    _store.write_private(directory / TASKS, json.dumps([job.serialize() for job in jobs]))
+    _store.write_private(directory / TASKS, json.dumps([job.serialize() for job in jobs]), durable=True)
     if source := main_source():
         _store.write_text(directory / MAIN, source)
 
@@ -258,6 +260,16 @@ def _without_torchx(text: str) -> str:
         return text
     ours = plain.replace('"torchx.specs.api"', f'"{AppState.__module__}"')
     return base64.urlsafe_b64encode(zlib.compress(ours.encode())).decode("ascii")
+
+
+def cancelled(directory: Path) -> Mapping[str, str]:
+    """Say of each job that is not to be launched why that is so."""
+    return _store.Records(directory / CANCELLED).read()
+
+
+def mark_cancelled(directory: Path, reasons: Mapping[str, str]) -> None:
+    """Note that jobs are not to be launched, for whichever process would."""
+    _store.Records(directory / CANCELLED).change(lambda records: {**reasons, **records})
 
 
 def mark_done(directory: Path) -> None:

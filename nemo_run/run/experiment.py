@@ -26,12 +26,21 @@ from nemo_run.exceptions import ExperimentError, ExperimentNotFound, JobFailed, 
 from nemo_run.run import _report, _saved
 from nemo_run.run._adding import Request, new_job
 from nemo_run.run._console import Console, shown_logging
-from nemo_run.run._dag import generations
+from nemo_run.run._dag import Graph, dependents
 from nemo_run.run._interrupt import Interrupted, sigterm_interrupts
-from nemo_run.run._launch import Outcome, follow_all, launch_all, run_in_order, tell_interrupted
+from nemo_run.run._launch import (
+    InOrder,
+    Outcome,
+    Steps,
+    follow,
+    follow_all,
+    launch_all,
+    tell_end,
+    tell_interrupted,
+)
 from nemo_run.run._runner import AppRunner
 from nemo_run.run.backends.base import DryRun
-from nemo_run.run.job import AppState, Job, JobGroup
+from nemo_run.run.job import AppState, AppStatus, Job, JobGroup, is_terminal
 from nemo_run.run.plugin import ExperimentPlugin
 
 logger = logging.getLogger("nemo_run")
@@ -294,22 +303,55 @@ class Experiment(ConfigurableMixin):
             self._run_launched(detach)
 
     def _run_launched(self, detach: bool) -> None:
-        order = generations({job.id: job.dependencies for job in self._jobs})
-        if detach and (len(order) > 1 or not self._can_detach()):
+        Graph(self._dependencies())
+        in_order = any(job.dependencies for job in self._jobs)
+        if detach and (in_order or not self._can_detach()):
             self.console.log(
                 "Cannot detach from this experiment. Please keep it running until completion.", style="bold red"
             )
             detach = False
         self.detach = detach
         try:
-            if len(order) > 1:
-                self._outcome = run_in_order(self._jobs, self._launch, self._follow, self.console)
+            if in_order:
                 self._waited = True
+                with self._board():
+                    running = InOrder(self._jobs, self._steps(), workers=self._threadpool_workers)
+                    self._outcome = running.outcome
+                    running.run()
             else:
                 launch_all(self._jobs, self._launch, workers=self._threadpool_workers)
         finally:
             self._launched = any(job.launched for job in self._jobs)
-            _saved.save_jobs(Path(self._exp_dir), self._jobs)
+            if in_order or detach:  # else the jobs are followed next, and written when they have ended
+                _saved.save_jobs(Path(self._exp_dir), self._jobs)
+
+    def _dependencies(self) -> dict[str, list[str]]:
+        return {job.id: job.dependencies for job in self._jobs}
+
+    def _steps(self) -> Steps:
+        directory = Path(self._exp_dir)
+        return Steps(
+            launch=self._launch,
+            follow=lambda job: follow(job, self._runner, self.console),
+            withheld=lambda: _saved.cancelled(directory),
+            withhold=self._withhold,
+        )
+
+    def _withhold(self, job: Job | JobGroup, reason: str) -> AppStatus:
+        """Note, here and on disk, that *job* is not to be launched."""
+        _saved.mark_cancelled(Path(self._exp_dir), {job.id: reason})
+        _report.set_cancelled(job)
+        end = AppStatus(AppState.CANCELLED, reason)
+        tell_end(job, end, self.console)
+        return end
+
+    def _board(self) -> contextlib.AbstractContextManager[None]:
+        """Show on a terminal how the jobs stand while they are waited for, unless their output is shown."""
+        if any(job.tail_logs for job in self._jobs):
+            return contextlib.nullcontext()
+        return self.console.board(
+            self._id, lambda: [(job.id, str(job.state), is_terminal(job.state)) for job in self._jobs]
+        )
 
     def _chain(self) -> None:
         if any(job.dependencies for job in self._jobs):
@@ -328,18 +370,21 @@ class Experiment(ConfigurableMixin):
         except Exception as error:
             self.console.log(f"Error running job {job.id}: {error}", style="bold red")
             raise
-
-    def _follow(self, jobs: Sequence[Job | JobGroup]) -> Outcome:
-        return follow_all(jobs, self._runner, self.console)
+        if job.id in _saved.cancelled(Path(self._exp_dir)):  # meanwhile, by another thread or process
+            job.cancel(self._runner)
 
     def _run_here(self) -> None:
         self.console.log("Running the experiment with direct=True: all jobs one after the other in this process.")
         if any(isinstance(job, JobGroup) or job.dependencies for job in self._jobs):
             raise ExperimentError("groups of tasks and tasks with dependencies cannot run with direct=True")
-        for job in self._jobs:
-            job.launch(wait=True, runner=self._runner, direct=True)
-        self._launched, self._waited = bool(self._jobs), True
-        _saved.save_jobs(Path(self._exp_dir), self._jobs)
+        self._waited = True
+        try:
+            for job in self._jobs:
+                self._launched = True
+                job.launch(wait=True, runner=self._runner, direct=True)
+                self._outcome.ends[job.id] = AppStatus(AppState.SUCCEEDED)
+        finally:
+            _saved.save_jobs(Path(self._exp_dir), self._jobs)
 
     def _prepare(self, exist_ok: bool = False) -> None:
         directory = Path(self._exp_dir)
@@ -351,8 +396,11 @@ class Experiment(ConfigurableMixin):
 
     def _wait_for_jobs(self, jobs: Sequence[Job | JobGroup]) -> None:
         """Follow launched *jobs* until all have ended."""
-        with self._told_when_interrupted():
-            self._outcome.ends.update(self._follow(jobs).ends)
+        with self._told_when_interrupted(), self._board():
+            self._outcome.ends.update(follow_all(jobs, self._steps().follow).ends)
+        self._save_states()
+
+    def _save_states(self) -> None:
         if os.path.isdir(self._exp_dir):
             _saved.save_jobs(Path(self._exp_dir), self._jobs)
 
@@ -364,8 +412,15 @@ class Experiment(ConfigurableMixin):
         except Interrupted:
             raise
         except KeyboardInterrupt:
-            tell_interrupted(self._id, self._jobs, self._runner, self.console)
+            self._interrupted()
             raise Interrupted from None
+
+    def _interrupted(self) -> None:
+        tell_interrupted(self._id, self._jobs, self._runner, self.console)
+        waiting = [job.id for job in self._jobs if not job.launched and job.id not in self._outcome.ends]
+        _saved.mark_cancelled(Path(self._exp_dir), dict.fromkeys(waiting, "not started: interrupted"))
+        _report.look(self._jobs, self._runner, _saved.cancelled(Path(self._exp_dir)))
+        self._save_states()
 
     def status(self, return_dict: bool = False) -> dict[str, dict[str, Any]] | None:
         """
@@ -375,7 +430,7 @@ class Experiment(ConfigurableMixin):
         ``status`` (an AppState), ``executor``, ``job_id``, ``handle`` and ``local_dir``.
         Where a cluster does not answer it is what was last seen.
         """
-        notes = _report.look(self._jobs, self._runner)
+        notes = _report.look(self._jobs, self._runner, _saved.cancelled(Path(self._exp_dir)))
         if return_dict:
             return {job.id: _report.facts(job) for job in self._jobs}
         rows = [_report.rows(index, job, note) for index, (job, note) in enumerate(zip(self._jobs, notes, strict=True))]
@@ -397,14 +452,31 @@ class Experiment(ConfigurableMixin):
             self.console.log(f"Failed to get logs for {job_id}\nError: {error}\n{where}", style="bold red")
 
     def cancel(self, job_id: str) -> None:
-        """End a task if it still runs."""
+        """
+        End a task if it still runs, and keep it and those that depend on it from being launched.
+
+        Any thread and any process may do so, also while another one runs the experiment.
+        """
         self.console.log(f"Cancelling {job_id} if still running", style="bold cyan")
         if not (job := self._job(job_id)):
             return
+        directory = Path(self._exp_dir)
         try:
+            self._find_launched()
+            if not job.launched:
+                _saved.mark_cancelled(directory, {job_id: "by nemo_run"})
+                self._find_launched()  # just now, perhaps, by a process that had not seen the mark
             job.cancel(runner=self._runner)
+            _report.look([job], self._runner, _saved.cancelled(directory))
         except NemoRunError as error:
             self.console.log(f"Failed to cancel {job_id}\nError: {error}", style="bold red")
+            return
+        if job.state == AppState.CANCELLED:
+            there = {other.id: other for other in self._jobs if not other.launched}
+            waiting = [other for other in dependents(job_id, self._dependencies()) if other in there]
+            _saved.mark_cancelled(directory, dict.fromkeys(waiting, f"not started: {job_id} CANCELLED"))
+            for other in waiting:
+                _report.set_cancelled(there[other])
 
     def _job(self, job_id: str) -> Job | JobGroup | None:
         for job in self._jobs:
@@ -445,13 +517,18 @@ class Experiment(ConfigurableMixin):
         """Take handles from the backends' records where a process ended before it could write them here."""
         from nemo_run.run.backends import BACKENDS
 
-        missing = {job.id: job for job in self._jobs if isinstance(job, Job) and not job.launched}
+        missing = [job for job in self._jobs if not job.launched]
         if not missing:
             return
-        for backend in BACKENDS.values():
-            for task, handle in backend.launched(self._id).items():
-                if job := missing.get(task):
-                    job.handle, job.launched, job.state = handle, True, AppState.SUBMITTED
+        found = {task: handle for backend in BACKENDS.values() for task, handle in backend.launched(self._id).items()}
+        for job in missing:
+            if isinstance(job, Job) and job.id in found:
+                job.handle, job.launched, job.state = found[job.id], True, AppState.SUBMITTED
+            elif isinstance(job, JobGroup):
+                names = [f"{job.id}-{index}" for index in range(len(job.executors))]
+                if handles := [found[name] for name in names if name in found]:
+                    job.handles, job.launched = handles, True
+                    job.states = [AppState.SUBMITTED] * len(handles)
 
     def __enter__(self) -> Experiment:
         self._block = contextlib.ExitStack()
@@ -467,7 +544,7 @@ class Experiment(ConfigurableMixin):
                 with self._told_when_interrupted():
                     self._leave()
             elif self._launched and not isinstance(error, Interrupted):
-                tell_interrupted(self._id, self._jobs, self._runner, self.console)
+                self._interrupted()
         finally:
             self._end_block()
         if self._raise_on_failure and error is None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from nemo_run.config import Config, ConfigurableMixin, Partial, Script
@@ -17,6 +18,7 @@ from nemo_run.core.execution.slurm import SlurmExecutor
 from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer
 from nemo_run.exceptions import ConfigError
 from nemo_run.run._submission import Submission, submission
+from nemo_run.run._tee import kept_output
 from nemo_run.run.plugin import ExperimentPlugin
 
 Task: TypeAlias = Any
@@ -46,6 +48,8 @@ class AppState(int, Enum):
         return f"{self.name} ({self.value})"
 
 
+_CHANGING = ("handle", "handles", "launched", "state", "states", "tail_logs")
+"""What changes of a job once its files are written."""
 TERMINAL = frozenset({AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED})
 
 
@@ -83,11 +87,14 @@ class Runner(Protocol):
     def wait(self, handle: str, *, log: bool = False) -> AppStatus:
         """Follow it until it ends; *log* shows its output meanwhile."""
 
+    def wait_all(self, handles: Sequence[str], *, log: bool = False) -> list[AppStatus]:
+        """Follow many side by side until all have ended."""
+
     def log_lines(self, handle: str, *, regex: str | None = None) -> Iterator[str]:
         """Give the lines it has written so far."""
 
-    def cancel(self, handle: str) -> None:
-        """End it if it still runs."""
+    def cancel(self, *handles: str) -> None:
+        """End those that still run, together."""
 
 
 @dataclass
@@ -110,6 +117,7 @@ class Job(ConfigurableMixin):
     def __post_init__(self) -> None:
         self._submissions: list[Submission] = []
         self._task_text: str | None = None
+        self._config: Config[Any] | None = None
 
     @property
     def handles(self) -> list[str]:
@@ -128,7 +136,7 @@ class Job(ConfigurableMixin):
     def prepare(self, serialize_metadata_for_scripts: bool = True) -> None:
         """Write what the task needs into its job directory."""
         self.executor.create_job_dir()
-        self._task_text = None
+        self._task_text = self._config = None
         self._submissions = [
             submission(self.id, self.task, self.executor, serialize_metadata=serialize_metadata_for_scripts)
         ]
@@ -158,9 +166,11 @@ class Job(ConfigurableMixin):
         from nemo_run.run.task import direct_run_fn
         from nemo_run.run.torchx_backend.schedulers.api import get_executor_str
 
-        direct_run_fn(self.task, dryrun=dryrun)
         self.handle = f"{get_executor_str(self.executor)}://nemo_run/{self.id}_direct_run"
-        self.launched, self.state = True, AppState.SUCCEEDED
+        self.launched, self.state = True, AppState.FAILED
+        with kept_output(Path(self.executor.job_dir, f"log_{self.id.replace('/', '_')}_direct_run.out")):
+            direct_run_fn(self.task, dryrun=dryrun)
+        self.state = AppState.SUCCEEDED
 
     def status(self, runner: Runner) -> AppState:
         """Ask how the job stands; what was last seen where nothing is known."""
@@ -168,9 +178,9 @@ class Job(ConfigurableMixin):
             self.state = now.state
         return self.state
 
-    def wait(self, runner: Runner) -> AppStatus:
+    def wait(self, runner: Runner | None = None) -> AppStatus:
         """Follow the job until it ends."""
-        end = runner.wait(self.handle, log=self.tail_logs)
+        end = _some(runner).wait(self.handle, log=self.tail_logs)
         self.state = end.state
         return end
 
@@ -221,16 +231,22 @@ class JobGroup(ConfigurableMixin):
         self.executors = executors * len(self.tasks) if len(executors) == 1 else executors
         self._submissions: list[Submission] = []
         self._task_text: str | None = None
+        self._config: Config[Any] | None = None
 
     @property
     def state(self) -> AppState:
-        """Give the worst that its tasks have come to, else the least advanced of them."""
-        if not self.launched or not self.states:
+        """
+        Give what its tasks have come to: failed if one has, else the least advanced.
+
+        One that succeeded makes up for others that were ended with it.
+        """
+        if not self.states:
             return AppState.UNSUBMITTED
-        for bad in (AppState.FAILED, AppState.CANCELLED, AppState.UNKNOWN):
-            if bad in self.states:
-                return bad
-        return min(self.states)
+        if AppState.FAILED in self.states:
+            return AppState.FAILED
+        if unfinished := [state for state in self.states if not is_terminal(state)]:
+            return min(unfinished)
+        return AppState.SUCCEEDED if AppState.SUCCEEDED in self.states else AppState.CANCELLED
 
     @property
     def handle(self) -> str:
@@ -249,7 +265,7 @@ class JobGroup(ConfigurableMixin):
     def prepare(self, serialize_metadata_for_scripts: bool = True) -> None:
         """Write what the tasks need into their job directory."""
         self.executor.create_job_dir()
-        self._task_text = None
+        self._task_text = self._config = None
         self._submissions = [
             submission(f"{self.id}-{index}", task, executor, serialize_metadata=serialize_metadata_for_scripts)
             for index, (task, executor) in enumerate(zip(self.tasks, self.executors, strict=True))
@@ -280,9 +296,9 @@ class JobGroup(ConfigurableMixin):
             self.states = [now.state if now else AppState.UNKNOWN for now in seen]
         return self.state
 
-    def wait(self, runner: Runner) -> AppStatus:
-        """Follow the tasks until all have ended."""
-        ends = [runner.wait(handle, log=self.tail_logs) for handle in self.handles]
+    def wait(self, runner: Runner | None = None) -> AppStatus:
+        """Follow the tasks, side by side, until all have ended."""
+        ends = _some(runner).wait_all(self.handles, log=self.tail_logs)
         self.states = [end.state for end in ends]
         notes = [end.msg for end in ends if end.state == self.state and end.msg]
         return AppStatus(self.state, notes[0] if notes else "")
@@ -296,8 +312,7 @@ class JobGroup(ConfigurableMixin):
 
     def cancel(self, runner: Runner) -> None:
         """End the tasks that still run."""
-        for handle in self.handles:
-            runner.cancel(handle)
+        runner.cancel(*self.handles)
 
     def cleanup(self) -> None:
         """Let the executors clean up after tasks that have ended."""
@@ -306,16 +321,27 @@ class JobGroup(ConfigurableMixin):
                 executor.cleanup(handle)
 
 
+def _some(runner: Runner | None) -> Runner:
+    from nemo_run.run._runner import get_runner
+
+    return runner or get_runner()
+
+
 def _serialized(job: Job | JobGroup, part: str, empty: Any) -> tuple[str, str]:
-    rest = copy.copy(job)
-    setattr(rest, part, empty)
-    rest.plugins = None
     serializer = ZlibJSONSerializer()
+    if job._config is None:
+        rest = copy.copy(job)
+        setattr(rest, part, empty)
+        rest.plugins = None
+        job._config = rest.to_config()
+    for name in _CHANGING:
+        if name in job._config.__arguments__:
+            setattr(job._config, name, copy.copy(getattr(job, name)))
     if job._task_text is None:
         task = getattr(job, part)
         # A job that was loaded keeps its task as text until somebody asks for it.
         job._task_text = task if isinstance(task, str) else serializer.serialize(_as_configs(task))
-    return serializer.serialize(rest.to_config()), job._task_text
+    return serializer.serialize(job._config), job._task_text
 
 
 def _as_configs(task: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from nemo_run.config import Config, Partial, Script
@@ -32,11 +33,12 @@ def direct_run_fn(task: Any, dryrun: bool = False) -> None:
 
 
 def _execute(script: Script) -> None:
+    from nemo_run.run._tee import Tee
     from nemo_run.run.backends.local import execute
 
     # An inline script needs no file here: the interpreter takes its text.
     command = [script.entrypoint, "-c", script.inline] if script.inline else script.to_command(with_entrypoint=True)
-    if code := execute(command, script.env or {}):
+    if code := execute(command, script.env or {}, piped=isinstance(sys.stdout, Tee)):
         raise JobFailed(f"{script.get_name()} ended with exit code {code}", job=script.get_name(), state="FAILED")
 
 

@@ -87,8 +87,8 @@ class Backend(Protocol):
     def lines(self, record: AppRecord) -> Iterator[str]:
         """Give the lines it has written so far."""
 
-    def cancel(self, record: AppRecord) -> None:
-        """End it if it still runs."""
+    def cancel(self, records: Sequence[AppRecord]) -> None:
+        """End those that still run; all are tried before an error is raised."""
 
 
 def parse_handle(handle: str) -> tuple[str, str, str]:

@@ -205,8 +205,18 @@ class KubeflowBackend:
             for line in _known(record).fetch_logs(record.job_name, stream=False, lines=_ALL_LINES):
                 yield line.rstrip("\n")
 
-    def cancel(self, record: AppRecord) -> None:
-        """Delete the TrainJob, and remember that it was us."""
+    def cancel(self, records: Sequence[AppRecord]) -> None:
+        """Delete the TrainJobs, and remember that it was us."""
+        errors = []
+        for record in records:
+            try:
+                self._cancel(record)
+            except NemoRunError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _cancel(self, record: AppRecord) -> None:
         if is_terminal(record.status.state):
             logger.info("%s has ended already: %s", record.job_name, record.status)
             return

@@ -13,6 +13,7 @@ import os
 import secrets
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,11 +30,20 @@ from nemo_run.run._submission import Submission
 from nemo_run.run.backends.base import AppRecord, DryRun, Watcher
 from nemo_run.run.job import AppState, AppStatus, is_terminal
 
-_NOTE_EXIT = (
-    'trap : TERM INT; file=$1; shift; "$@"; code=$?; echo $code >"$file.tmp" && mv "$file.tmp" "$file"; exit $code'
-)
+_SUPERVISE = """
+trap 'over=1' TERM INT
+file=$1 left=$2
+shift 2
+while "$@"; code=$?; [ $code != 0 ] && [ $left -gt 0 ] && [ -z "$over" ]; do
+    left=$((left - 1))
+    echo "nemo_run: exit code $code; starting it again" >&2
+done
+echo $code >"$file.tmp" && mv "$file.tmp" "$file"
+exit $code
+"""
 """The trap lets the shell outlive a signal to its group, which the command itself gets as ever."""
-_LOOK_EVERY = 0.1
+_SOONEST, _LATEST = 0.02, 0.4
+"""Seconds between two looks at a process: soon at first, as many end at once."""
 _GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 
@@ -54,9 +64,10 @@ class LocalBackend:
         directory = job_dir / "nemo_run" / app_id
         log = directory / submission.name / "0" / "combined.log"
         log.parent.mkdir(parents=True)
+        retries = max(submission.executor.retries, 0)
         with open(log, "ab") as output:
             child = subprocess.Popen(
-                ["/bin/sh", "-c", _NOTE_EXIT, "sh", str(directory / "exit_code"), *command(submission)],
+                ["/bin/sh", "-c", _SUPERVISE, "sh", str(directory / "exit_code"), str(retries), *command(submission)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -66,7 +77,7 @@ class LocalBackend:
         self._children[app_id] = child
         _show_as(log, job_dir / "log-allranks_0.out")
         _store.write_text(directory / "process.json", json.dumps({"pid": child.pid, "started": _started(child.pid)}))
-        self._remember(app_id, AppState.RUNNING, directory, submission.name)
+        self._remember({app_id: (AppState.RUNNING, directory, submission.name)})
         return self._record(app_id, [AppState.RUNNING.name, app_id, str(directory), [submission.name]])
 
     def dryrun(self, submission: Submission) -> DryRun:
@@ -91,18 +102,28 @@ class LocalBackend:
 
     def statuses(self, records: Sequence[AppRecord]) -> list[AppStatus]:
         """Look at the processes and at the exit codes they left."""
-        return [self._status(record) for record in records]
+        seen = [self._seen(record) for record in records]
+        self._remember(
+            {
+                record.app_id: (status.state, _directory(record), record.task)
+                for record, status in zip(records, seen, strict=True)
+                if status.state != record.status.state
+            }
+        )
+        return seen
 
     def follow(self, record: AppRecord, watcher: Watcher) -> AppStatus:
         """Show the log as it grows, until the process has ended."""
-        source = f"{record.task}/0"
+        source, pause = f"{record.task}/0", _SOONEST
         with LineReader(_log_file(record)) as reader:
-            while not is_terminal((status := self._status(record)).state):
+            while not is_terminal(self._seen(record).state):
                 for line in reader.lines():
                     watcher.line(source, line)
-                time.sleep(_LOOK_EVERY)
+                time.sleep(pause)
+                pause = min(pause * 1.5, _LATEST)
             for line in reader.rest():
                 watcher.line(source, line)
+        (status,) = self.statuses([record])
         return status
 
     def lines(self, record: AppRecord) -> Iterator[str]:
@@ -110,39 +131,50 @@ class LocalBackend:
         with LineReader(_log_file(record)) as reader:
             yield from reader.rest()
 
-    def cancel(self, record: AppRecord) -> None:
-        """End the process group: first politely, then for certain."""
-        if is_terminal(self._status(record).state):
-            return
-        directory = Path(record.facts["log_dir"])
-        _store.write_text(directory / "cancelled", "")
-        pid = int(_process(directory)["pid"])
+    def cancel(self, records: Sequence[AppRecord]) -> None:
+        """End the process groups: first politely, then for certain."""
+        running = [record for record in records if not is_terminal(self._seen(record).state)]
+        for record in running:
+            _store.write_text(_directory(record) / "cancelled", "")
         try:
-            self._signal(pid, signal.SIGTERM, record.app_id, directory)
+            self._signal(running, signal.SIGTERM)
         finally:
-            # Also where a second Ctrl-C cuts the wait short: nothing of the job may stay.
-            self._signal(pid, signal.SIGKILL, record.app_id, directory)
-        self._remember(record.app_id, AppState.CANCELLED, directory, record.task)
+            # Also where a second Ctrl-C cuts the wait short: nothing of the jobs may stay.
+            self._signal(running, signal.SIGKILL)
+        self._remember({record.app_id: (AppState.CANCELLED, _directory(record), record.task) for record in running})
 
-    def _signal(self, pid: int, number: signal.Signals, app_id: str, directory: Path) -> None:
-        """Send a signal to the group, and wait a while for its leader to end."""
-        with suppress(ProcessLookupError):
-            os.killpg(pid, number)
+    def _signal(self, records: Sequence[AppRecord], number: signal.Signals) -> None:
+        """Send a signal to the groups, and wait a while for them to end."""
+        pids = {record.app_id: int(_process(_directory(record)).get("pid", 0)) for record in records}
+        for record in records:
+            if self._is_there(record, pids[record.app_id]):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pids[record.app_id], number)
         deadline = time.monotonic() + _GRACE
-        while self._alive(app_id, directory) and time.monotonic() < deadline:
-            time.sleep(_LOOK_EVERY / 2)
+        while any(self._is_there(record, pids[record.app_id]) for record in records):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(_SOONEST)
 
-    def _status(self, record: AppRecord) -> AppStatus:
-        directory = Path(record.facts["log_dir"])
+    def _is_there(self, record: AppRecord, pid: int) -> bool:
+        """Tell whether anything of the process group is left; dead ones that nobody has reaped count as gone."""
+        if not pid:
+            return False
+        if self._alive(record.app_id, _directory(record)):
+            return True
+        try:
+            os.killpg(pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return _group_lives(pid)
+
+    def _seen(self, record: AppRecord) -> AppStatus:
+        directory = _directory(record)
         lives = self._alive(record.app_id, directory)  # asked in any case: it reaps a child that has ended
         if lives and not is_terminal(record.status.state):
             return AppStatus(AppState.RUNNING)
         status = _end(directory) or record.status
-        if not is_terminal(status.state):
-            status = AppStatus(AppState.FAILED, "ended without an exit code: killed")
-        if status.state != record.status.state:
-            self._remember(record.app_id, status.state, directory, record.task)
-        return status
+        return status if is_terminal(status.state) else AppStatus(AppState.FAILED, "ended without an exit code: killed")
 
     def _alive(self, app_id: str, directory: Path) -> bool:
         if child := self._children.get(app_id):
@@ -150,8 +182,12 @@ class LocalBackend:
         process = _process(directory)
         return _exit_code(directory) is None and bool(process) and _started(process["pid"]) == process["started"]
 
-    def _remember(self, app_id: str, state: AppState, directory: Path, task: str) -> None:
-        _records().put(app_id, [state.name, app_id, str(directory), [task]])
+    def _remember(self, seen: Mapping[str, tuple[AppState, Path, str]]) -> None:
+        entries = {
+            app_id: [state.name, app_id, str(directory), [task]] for app_id, (state, directory, task) in seen.items()
+        }
+        if entries:
+            _records().change(lambda records: {**records, **entries})
 
     def _record(self, app_id: str, entry: list[Any]) -> AppRecord:
         state, _, log_dir, roles = entry
@@ -169,16 +205,29 @@ def environment(submission: Submission) -> dict[str, str]:
     """Give what is added to this process's own environment."""
     executor = submission.executor
     wanted: dict[str, Any] = {**executor.env_vars, **submission.env}
+    if executor.retries:
+        wanted.setdefault("TORCHX_MAX_RETRIES", executor.retries)
     if isinstance(executor.get_launcher(), Torchrun | FaultTolerance):
         wanted.setdefault("LOGLEVEL", os.environ.get("LOGLEVEL", "INFO"))
         wanted.update(DEBUG_ENV if executor.packager.debug else {})
     return {name: str(value) for name, value in wanted.items() if value is not None}
 
 
-def execute(argv: Sequence[str], env: Mapping[str, Any]) -> int:
-    """Run *argv* to its end, on this process's own input and output, and give its exit code."""
+def execute(argv: Sequence[str], env: Mapping[str, Any], *, piped: bool = False) -> int:
+    """
+    Run *argv* to its end and give its exit code.
+
+    It has this process's own input and output; *piped* sends its output through ``sys.stdout``.
+    """
     added = {name: str(value) for name, value in env.items() if value is not None}
-    return subprocess.run(argv, env={**os.environ, **added}, check=False).returncode
+    if not piped:
+        return subprocess.run(argv, env={**os.environ, **added}, check=False).returncode
+    with subprocess.Popen(
+        argv, env={**os.environ, **added}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace"
+    ) as child:
+        for line in child.stdout or ():
+            sys.stdout.write(line)
+    return child.returncode
 
 
 def _executor(submission: Submission) -> LocalExecutor:
@@ -190,6 +239,10 @@ def _executor(submission: Submission) -> LocalExecutor:
 
 def _records() -> _store.Records:
     return _store.Records(Path(get_nemorun_home(), ".local_jobs.json"))
+
+
+def _directory(record: AppRecord) -> Path:
+    return Path(record.facts["log_dir"])
 
 
 def _log_file(record: AppRecord) -> Path:
@@ -220,6 +273,16 @@ def _started(pid: int) -> str:
         return "" if Path("/proc/self").exists() else _answers(pid)
     fields = stat.rpartition(")")[2].split()
     return "" if fields[0] in "ZX" else fields[19]
+
+
+def _group_lives(pid: int) -> bool:
+    """Tell whether a process group has a member that is more than a zombie."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, group = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(group) == pid and state not in "ZX":
+                return True
+    return not Path("/proc/self").exists()
 
 
 def _answers(pid: int) -> str:

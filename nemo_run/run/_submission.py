@@ -71,7 +71,7 @@ def _of_partial(name: str, task: Any, executor: Executor) -> Submission:
     here = isinstance(executor, LocalExecutor)
     # Two directories above it the runner looks for the launching script: in the
     # experiment's on this machine, and in the job's own where its files are copied.
-    stem = name.replace("/", "_") if here else f"tasks/{name.replace('/', '_')}"
+    stem = name if here else f"tasks/{name}"
     _, path = executor.package_configs(
         (f"{stem}_packager", serializer.serialize(executor.packager.to_config())), (f"{stem}_fn_or_script", text)
     )

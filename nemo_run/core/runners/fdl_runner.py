@@ -75,7 +75,7 @@ def _config(argument: str, text_or_path: str) -> Any:
         return ZlibJSONSerializer().deserialize(_text(argument, text_or_path))
     except (ImportError, AttributeError) as error:
         hint = f"{str(error).splitlines()[0]}; what a task uses must be in the image, or among the files sent along"
-        if "'__main__'" in hint:
+        if "_main__'" in hint:
             hint += ', and in a script not below `if __name__ == "__main__":`'
         raise ConfigError(argument, _shown(text_or_path), hint) from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -37,7 +38,7 @@ def _is_leaf(value: Any) -> bool:
 
 
 def _called(function: Any) -> str:
-    if inspect.isbuiltin(function):
+    if inspect.isbuiltin(function) or getattr(function, "__module__", "") in sys.builtin_module_names:
         return "a job cannot be told to call a built-in; call it in a function of your own"
     if isinstance(function, functools.partial):
         return "a job cannot be told to call a functools.partial; give the function, and its arguments to run.Partial"
@@ -49,9 +50,11 @@ def _called(function: Any) -> str:
 def _instead(value: Any) -> str:
     if isinstance(value, functools.partial):
         return "a functools.partial cannot be written to a file; write run.Partial(function, its arguments)"
+    if isinstance(value, type) and value.__module__ in sys.builtin_module_names:
+        return "configs may not name this class of Python's own; name it in a function of your own"
     if inspect.isfunction(value) or isinstance(value, type):
         return _BY_NAME
     if inspect.ismethod(value) or inspect.isbuiltin(value):
         return "a method cannot be written to a file; give its object, as run.Config(its class, …), and call it there"
     name = type(value).__qualname__
-    return f"a {name} cannot be written to a file; have the job make it: run.Config({name}, its arguments)"
+    return f"no file can hold a value of type {name}; have the job make it: run.Config({name}, its arguments)"

@@ -32,7 +32,7 @@ class ZlibJSONSerializer:
             text = serialization.dump_json(plain, pyref_policy)
         except _REFUSALS as error:
             raise refusal(plain, refused=lambda value: _is_refused(value, pyref_policy), error=error) from error
-        return base64.urlsafe_b64encode(zlib.compress(text.encode())).decode("ascii")
+        return base64.urlsafe_b64encode(zlib.compress(_portable(text).encode())).decode("ascii")
 
     def deserialize(self, serialized: str, pyref_policy: serialization.PyrefPolicy | None = None) -> Any:
         """
@@ -53,10 +53,15 @@ def unpacked(serialized: str) -> str:
         ConfigError: the text is cut, or something else altogether.
     """
     try:
-        return zlib.decompress(base64.urlsafe_b64decode(serialized)).decode()
+        return _portable(zlib.decompress(base64.urlsafe_b64decode(serialized)).decode())
     except (binascii.Error, zlib.error, ValueError) as error:
         shown = serialized if len(serialized) <= 40 else f"{serialized[:40]}…"
         raise ConfigError("serialized", shown, f"is no serialised config: {error}") from error
+
+
+def _portable(text: str) -> str:
+    """Name paths as every Python does: 3.13 alone has their classes in a module of its own."""
+    return text.replace('"module": "pathlib._local"', '"module": "pathlib"')
 
 
 def _replace(value: Any, state: Any) -> Any:

@@ -390,6 +390,21 @@ class TestLogs:
         assert sorted(texts) == [f"node {r} line {n}" for r in (0, 1) for n in (1, 2, 3)]
         assert list(executor.fetch_logs(name, lines=2)) == ["node 0 line 2", "node 0 line 3"]
 
+    def test_streaming_right_after_the_launch_waits_and_says_for_what(self, kube, tmp_path, caplog):
+        executor = made(tmp_path)
+        caplog.set_level("INFO", "nemo_run")
+        with kube.fault(Pod("*-node-0-0-*", "ImagePullBackOff", times=1)):
+            name, _ = executor.launch("train", ["echo", "at last"])
+            assert list(executor.fetch_logs(name, stream=True)) == ["at last"]
+        assert f"TrainJob {name}: pod {name}-node-0-0-" in caplog.text
+        assert "has written nothing" not in caplog.text
+
+    def test_a_job_that_wrote_nothing_says_so(self, kube, tmp_path, caplog):
+        executor = made(tmp_path)
+        name, _ = executor.launch("train", ["true"])
+        assert list(executor.fetch_logs(name, stream=True)) == []
+        assert f"TrainJob {name} has written nothing so far; it is succeeded" in caplog.text
+
     def test_a_reader_that_has_enough_stops_the_following(self, kube, tmp_path):
         executor = made(tmp_path)
         name, _ = executor.launch("train", ["bash", "-c", "trap exit TERM; while :; do echo line; done"])

@@ -12,6 +12,7 @@ import pytest
 from fakes.answers import Server, kubeconfig, status
 
 from nemo_run._kube.resources import POD, TRAINJOB
+from nemo_run._kube.waiting import poll_until
 from nemo_run.core.execution.kubeflow import KubeflowExecutor, KubeflowJobState
 from nemo_run.exceptions import (
     ConfigError,
@@ -196,6 +197,17 @@ class TestLaunch:
             made.launch("train", ["true"], wait=True, timeout=0, poll_interval=1)
         assert isinstance(caught.value, RuntimeError)
 
+    def test_waiting_in_vain_ends_with_what_kubernetes_says(self, kube):
+        class Mine(KubeflowExecutor):
+            def status(self, job_name):
+                (job,) = jobs(kube)
+                kube.do(lambda store: store.event(job, "TrainJobResourcesCreationFailed", "exceeded quota: gpus"))
+                return super().status(job_name)
+
+        made = Mine(spec_kwargs={"managedBy": "kueue.x-k8s.io/multikueue"})
+        with pytest.raises(WaitTimeout, match="CREATED: TrainJobResourcesCreationFailed: exceeded quota: gpus"):
+            made.launch("train", ["true"], wait=True, timeout=0, poll_interval=1)
+
     def test_waiting_for_a_job_that_vanishes_ends(self, kube):
         details = {"group": TRAINJOB.group, "kind": TRAINJOB.plural, "name": "x"}
         body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
@@ -251,6 +263,23 @@ class TestStatus:
         before = len(kube.requests)
         assert made.reports().keys() == names
         assert len(kube.requests) == before + 1
+
+
+class TestSilence:
+    """No line of a job that is not there, of one that waits, and of one that says nothing."""
+
+    @pytest.mark.parametrize("stream", [False, True])
+    def test_of_a_job_that_is_not_there(self, kube, caplog, stream):
+        assert list(executor().fetch_logs("no-such", stream=stream)) == []
+        assert "namespace default has no TrainJob no-such" in caplog.text
+
+    def test_of_one_that_waits(self, kube, caplog):
+        made = executor()
+        name, _ = made.launch("train", ["true"])
+        job = lambda: jobs(kube)[0].get("status", {}).get("conditions")  # noqa: E731
+        poll_until(job, bool, what="suspension", timeout=30, interval=0.05)
+        assert list(made.fetch_logs(name)) == []
+        assert f"TrainJob {name} has written nothing so far; it is pending (Suspended: suspended" in caplog.text
 
 
 class TestCancel:

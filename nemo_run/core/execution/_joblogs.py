@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections import deque
@@ -14,6 +15,7 @@ from nemo_run._kube.demux import Lines, LogLine, RankFilter
 from nemo_run._kube.logs import LogFollower
 from nemo_run._kube.resources import POD, TRAINJOB
 from nemo_run._kube.tail import has_started, node_index
+from nemo_run.core.execution import _progress
 from nemo_run.core.execution._endings import Endings, pods_of
 from nemo_run.core.execution._ranklog import RankLog
 from nemo_run.core.execution._trainjob import TARGET_JOB, phase
@@ -22,6 +24,8 @@ from nemo_run.exceptions import NotFound
 if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
     from nemo_run.core.execution.kubeflow import KubeflowExecutor
+
+logger = logging.getLogger(__name__)
 
 _WAITING_MAX = 1000
 """Lines that may wait for a slow reader; then following waits too."""
@@ -79,7 +83,10 @@ def streamed(executor: KubeflowExecutor, api: KubeApi, name: str) -> Iterator[st
                 inbox.put(item, timeout=0.2)
                 break
 
-    following = _follower(executor, api, name, write=hand_over, on_state=lambda text: None)
+    def tell(text: str) -> None:
+        logger.info("TrainJob %s: %s", name, text)
+
+    following = _follower(executor, api, name, write=hand_over, on_state=tell)
 
     def run() -> None:
         try:
@@ -97,13 +104,17 @@ def streamed(executor: KubeflowExecutor, api: KubeApi, name: str) -> Iterator[st
             stack.enter_context(RankLog(Path(executor.job_dir), executor.container_name)) if executor.job_dir else None
         )
         threading.Thread(target=run, name=f"logs of {name}", daemon=True).start()
+        silent = True
         while (item := inbox.get()) is not None:
             if isinstance(item, Exception):
                 raise item
+            silent = False
             if log:
                 log.write(item)
             if ranks.shows(item):
                 yield item.text
+        if silent:
+            _tell_silence(api, executor.namespace, name)
 
 
 def read(executor: KubeflowExecutor, api: KubeApi, name: str, *, lines: int) -> Iterator[str]:
@@ -116,7 +127,21 @@ def read(executor: KubeflowExecutor, api: KubeApi, name: str, *, lines: int) -> 
             texts = _texts(api, executor.namespace, pod["metadata"]["name"], executor.container_name)
             found = (LogLine(pod["metadata"]["name"], node_index(pod), text) for text in texts)
             shown.extend(line.text for line in found if ranks.shows(line))
+    if not shown:
+        _tell_silence(api, executor.namespace, name)
     yield from shown
+
+
+def _tell_silence(api: KubeApi, namespace: str, name: str) -> None:
+    """Say why there is no line: a job that is not there, one that waits, and one with nothing to say differ."""
+    report = _progress.report(api, namespace, name)
+    if report is None:
+        logger.warning("there are no logs: namespace %s has no TrainJob %s", namespace, name)
+        return
+    report = _progress.explained(api, report)
+    why = ": ".join(part for part in (report.reason, report.message) if part)
+    said = f"{report.state.value.lower()} ({why})" if why else report.state.value.lower()
+    logger.warning("TrainJob %s has written nothing so far; it is %s", name, said)
 
 
 def _texts(api: KubeApi, namespace: str, pod: str, container: str) -> Iterator[str]:

@@ -13,7 +13,7 @@ from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock, poll_until
 from nemo_run.core.execution._endings import note, noted, pods_of
 from nemo_run.core.execution._trainjob import phase
 from nemo_run.core.execution.kubeflow import JobReport, KubeflowJobState
-from nemo_run.exceptions import JobFailed, KubeError, NotFound
+from nemo_run.exceptions import JobFailed, KubeError, NotFound, WaitTimeout
 
 if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
@@ -44,12 +44,16 @@ def started(
     status: Callable[[str], KubeflowJobState | None],
     name: str,
     *,
+    why: Callable[[], str],
     timeout: float,
     interval: float,
     clock: Clock = SYSTEM_CLOCK,
 ) -> KubeflowJobState:
     """
     Wait until the TrainJob *name* runs or has ended, and give its state.
+
+    Args:
+        why: asked at the end of a wait in vain what the job waits for.
 
     Raises:
         JobFailed: it was deleted.
@@ -63,7 +67,11 @@ def started(
         return state
 
     what = f"the start of TrainJob {name}"
-    return poll_until(look, _STARTED.__contains__, what=what, timeout=timeout, interval=interval, clock=clock)
+    try:
+        return poll_until(look, _STARTED.__contains__, what=what, timeout=timeout, interval=interval, clock=clock)
+    except WaitTimeout as error:
+        reason = why()
+        raise WaitTimeout(what, timeout, f"{error.last}: {reason}" if reason else error.last) from None
 
 
 def explained(api: KubeApi, report: JobReport) -> JobReport:

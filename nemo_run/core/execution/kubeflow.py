@@ -308,7 +308,12 @@ class KubeflowExecutor(Executor):
         self._session.next_job()
         if not wait:
             return trainjob, KubeflowJobState.CREATED
-        return trainjob, _progress.started(self.status, trainjob, timeout=timeout, interval=poll_interval)
+
+        def why() -> str:
+            return _progress.why_waiting(api, self.namespace, trainjob)
+
+        state = _progress.started(self.status, trainjob, why=why, timeout=timeout, interval=poll_interval)
+        return trainjob, state
 
     def status(self, job_name: str) -> KubeflowJobState | None:
         """Give the state of the TrainJob *job_name*; None only where the cluster says that it is gone."""

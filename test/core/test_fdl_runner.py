@@ -318,7 +318,7 @@ def upstream(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.mark.upstream
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 class TestNeMoRun:
     def test_its_runner_takes_what_we_write(self, place: Place, upstream: Path) -> None:
         file = place.write("task", place.packed(VALUES))
@@ -491,7 +491,7 @@ def upstream_kube(upstream: Path, tmp_path: Path) -> Iterator[LocalKube]:
 
 
 @pytest.mark.upstream
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_what_we_send_runs_in_pods_with_nemo_run(upstream_kube: LocalKube, upstream: Path, place: Place) -> None:
     """The script's own task and one of a module, with a workdir and without."""
     bare = {

@@ -8,11 +8,10 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from nemo_run._kube.layout import WorkdirLayout, merged_mounts, merged_volumes
-from nemo_run._kube.manifests.pods import literal, merge_named, prune, resources, string_map
+from nemo_run._kube.manifests.pods import literal, merge_named, resources, string_map
 from nemo_run._kube.names import label_value
-from nemo_run.core._masking import is_secret
-from nemo_run.core.execution import _env, _passthrough, _trainjob
-from nemo_run.core.execution._script import ARGUMENT_MAX, Workdir, launch_script, quoted
+from nemo_run.core.execution import _env, _ownership, _passthrough, _secrets, _trainjob
+from nemo_run.core.execution._script import ARGUMENT_MAX, Workdir, launch_script
 from nemo_run.core.execution._workdir import JOB_SUBPATH
 from nemo_run.core.execution.base import current_user
 from nemo_run.exceptions import ConfigError
@@ -20,8 +19,6 @@ from nemo_run.exceptions import ConfigError
 if TYPE_CHECKING:
     from nemo_run.core.execution._passthrough import Dialect, Json, Origin, Placed
     from nemo_run.core.execution.kubeflow import KubeflowExecutor
-
-_SECRET_MIN = 6
 
 
 @dataclass(frozen=True)
@@ -151,26 +148,12 @@ def built(executor: KubeflowExecutor, name: str, command: Sequence[str], dialect
 
 def own_labels(executor: KubeflowExecutor) -> dict[str, str]:
     """Give the labels that find this executor's jobs again."""
-    return prune(
-        {
-            _trainjob.EXPERIMENT_LABEL: executor.experiment_id and label_value(executor.experiment_id),
-            _trainjob.JOB_LABEL: executor.job_name and label_value(executor.job_name),
-            _trainjob.USER_LABEL: label_value(current_user()),
-        }
-    )
+    return _ownership.own_labels(executor.experiment_id, executor.job_name)
 
 
 def secret_values(executor: KubeflowExecutor) -> list[str]:
-    """
-    Give the values of variables whose names say that they are secret, as they stand in fields, scripts and manifests.
-
-    Short ones are left out: they would be found in text that has nothing to do with them.
-    """
-    entries = [*executor.env_vars.items(), *executor._task_env.items()]
-    entries += [(str(entry.get("name")), entry.get("value") or "") for entry in executor.env_list]
-    values = [str(value) for name, value in entries if value is not None and is_secret(str(name))]
-    forms = ((value, quoted(value).strip("'\"")) for value in values if len(value) >= _SECRET_MIN)
-    return sorted({form for pair in forms for text in pair for form in (text, literal(text))})
+    """Give the values of variables whose names say that they are secret."""
+    return _secrets.secret_values([executor.env_vars, executor._task_env], executor.env_list)
 
 
 def _labels(labels: dict[str, Any], argument: str) -> dict[str, str]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import logging
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from nemo_run._kube.names import label_value
 from nemo_run._kube.resources import POD, TRAINJOB
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock, poll_until
-from nemo_run.core._masking import masked
+from nemo_run.core.execution import _creation
+from nemo_run.core.execution._ownership import JOB_LABEL, USER_LABEL
 from nemo_run.core.execution._passthrough import Dialect, Json, Origin
-from nemo_run.core.execution._trainjob import JOB_LABEL, LAUNCH_ANNOTATION, USER_LABEL, phase
+from nemo_run.core.execution._trainjob import phase
 from nemo_run.core.execution.base import current_user
-from nemo_run.exceptions import ConfigError, Conflict, KubeError, NotAuthorized, NotFound, Rejected, WaitTimeout
+from nemo_run.exceptions import ConfigError, NotAuthorized, NotFound, Rejected, WaitTimeout
 
 if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
@@ -25,9 +23,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _BY_FIELD: Mapping[str, Dialect] = {"runtimePatches": "2.2", "podTemplateOverrides": "2.1", "podSpecOverrides": "2.0"}
-_UNKNOWN = re.compile(r'unknown field "([^"]+)"')
-_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
-_ROUNDS = 10
 
 
 def dialect_of(api: KubeApi) -> Dialect:
@@ -71,73 +66,6 @@ def _no_trainer(api: KubeApi) -> NotFound:
     )
 
 
-def accepted(
-    api: KubeApi,
-    body: Json,
-    origins: Mapping[str, Origin],
-    *,
-    strict: bool,
-    told: set[str],
-    secrets: list[str],
-    dry_run: bool = False,
-) -> Json:
-    """
-    Create *body*, without those pass-through fields that this server does not know, and return what it stored.
-
-    Args:
-        strict: raise for such a field.
-        told: the warnings given so far.
-
-    Raises:
-        ConfigError: *strict*, and the server does not know a field.
-        KubeError: the server refused; a field that we send of our own accord is among the reasons too.
-    """
-    body = copy.deepcopy(body)
-    namespace = body["metadata"]["namespace"]
-    for _ in range(_ROUNDS):
-        try:
-            with _hidden(secrets):
-                return api.create(TRAINJOB, namespace, body, dry_run=dry_run)
-        except Rejected as error:
-            unknown = {path: _origin(path, origins) for path in _UNKNOWN.findall(error.message)}
-            if not unknown or not all(unknown.values()):
-                raise
-            if strict:
-                raise _unknown_field(unknown) from error
-            for path in unknown:
-                _remove(body, path)
-            _warn(unknown, told)
-    raise ConfigError("spec_kwargs", sorted(str(origin) for origin in origins.values()), "the server knows none of it")
-
-
-def _origin(path: str, origins: Mapping[str, Origin]) -> Origin | None:
-    return next(
-        (o for start, o in origins.items() if path == start or path.startswith((f"{start}.", f"{start}["))), None
-    )
-
-
-def _unknown_field(unknown: Mapping[str, Origin | None]) -> ConfigError:
-    names = ", ".join(str(origin) for origin in unknown.values())
-    return ConfigError(
-        names, sorted(unknown), "this server's TrainJob has no such field; remove it, or set strict=False"
-    )
-
-
-def _warn(unknown: Mapping[str, Origin | None], told: set[str]) -> None:
-    text = "; ".join(f"{origin} ({path})" for path, origin in unknown.items())
-    if text not in told:
-        told.add(text)
-        logger.warning("ignored by this server, as before: %s; strict=True makes it an error", text)
-
-
-def _remove(body: Json, path: str) -> None:
-    steps: list[Any] = [int(index) if index else name for name, index in _STEP.findall(path)]
-    place: Any = body
-    for step in steps[:-1]:
-        place = place[step]
-    place.pop(steps[-1], None)
-
-
 def create(api: KubeApi, body: Json, origins: Mapping[str, Origin], **how: Any) -> Json:
     """
     Create *body*, which carries its launch id, and return what the server stored.
@@ -145,36 +73,8 @@ def create(api: KubeApi, body: Json, origins: Mapping[str, Origin], **how: Any) 
     Raises:
         Conflict: another object has that name; it is left alone.
     """
-    metadata = body["metadata"]
-    try:
-        return accepted(api, body, origins, **how)
-    except Conflict as error:
-        there = api.get(TRAINJOB, metadata["namespace"], metadata["name"])
-        found = there["metadata"].get("annotations") or {}
-        # An answer that was lost on the way: the first try had created it.
-        if found.get(LAUNCH_ANNOTATION) == metadata["annotations"][LAUNCH_ANNOTATION]:
-            return there
-        raise Conflict(
-            f"create TrainJob {metadata['name']}",
-            f"another one already exists, {phase(there).name.lower()} since"
-            f" {there['metadata'].get('creationTimestamp')}; it is left alone: cancel it or launch under another name",
-            status=409,
-            reason=error.reason,
-            server=api.server,
-            context=api.context,
-            namespace=metadata["namespace"],
-        ) from error
-
-
-@contextmanager
-def _hidden(secrets: list[str]) -> Iterator[None]:
-    """Keep values out of an error: a server may quote what it was sent."""
-    try:
-        yield
-    except KubeError as error:
-        error.message = masked(error.message, secrets=secrets)
-        error.args = (error.what, error.message)
-        raise
+    hint = "cancel it or launch under another name"
+    return _creation.create(api, TRAINJOB, body, origins, state=lambda job: phase(job).name.lower(), hint=hint, **how)
 
 
 def delete(api: KubeApi, namespace: str, name: str) -> bool:

@@ -18,12 +18,6 @@ from nemo_run._kube.resources import TRAINJOB
 from nemo_run.core.execution._passthrough import Dialect, Json, Origin, Place, Placed
 from nemo_run.exceptions import ConfigError
 
-EXPERIMENT_LABEL = "nemo-run/experiment-id"
-JOB_LABEL = "nemo-run/job-name"
-USER_LABEL = "nemo-run/user"
-LAUNCH_ANNOTATION = "nemo-run/launch-id"
-"""Random for each launch and there before the first try: it tells our own object from another of that name."""
-
 TARGET_JOB = "node"
 """The replicated job that every stock runtime trains in (Trainer v2.3 manifests/base/runtimes)."""
 PATCHES_MAX = 16

@@ -16,8 +16,8 @@ from nemo_run._kube.transfer import directory_files, fetch_tree, send_tree
 from nemo_run._kube.tree import SourceFile
 from nemo_run.core.execution import _files, _passthrough
 from nemo_run.core.execution._kubeflow_job import own_labels
+from nemo_run.core.execution._ownership import MOVER_ROLE, ROLE_LABEL, USER_LABEL
 from nemo_run.core.execution._session import Mover
-from nemo_run.core.execution._trainjob import USER_LABEL
 from nemo_run.core.execution._workdir import warn_replaced
 from nemo_run.exceptions import ConfigError, TransferError
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from nemo_run.core.execution.kubeflow import KubeflowExecutor
 
 logger = logging.getLogger(__name__)
-
-ROLE_LABEL = "nemo-run/role"
-_ROLE = "data-mover"
 
 
 def sources(executor: KubeflowExecutor, directory: Path) -> list[SourceFile]:
@@ -48,7 +45,7 @@ def prepare(executor: KubeflowExecutor, api: KubeApi) -> None:
     """
     check_rights(api, executor.namespace)
     mine = own_labels(executor)[USER_LABEL]
-    for name in sweep(api, executor.namespace, {ROLE_LABEL: _ROLE, USER_LABEL: mine}):
+    for name in sweep(api, executor.namespace, {ROLE_LABEL: MOVER_ROLE, USER_LABEL: mine}):
         logger.info("removed the leftover copy pod %s", name)
 
 
@@ -87,7 +84,7 @@ def _pod(executor: KubeflowExecutor, layout: WorkdirLayout, name: str, *, restri
         namespace=executor.namespace,
         image=executor.data_mover_image,
         layout=layout,
-        labels={ROLE_LABEL: _ROLE, **own_labels(executor)},
+        labels={ROLE_LABEL: MOVER_ROLE, **own_labels(executor)},
         shape=shape.updated(_passthrough.placed("2.2", given).pod),
         overrides=executor.data_mover,
         timeout=executor.data_mover_timeout,

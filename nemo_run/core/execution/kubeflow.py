@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nemo_run._kube.names import TRAINJOB_MAX, dns_label, label_value
+from nemo_run._kube.resources import TRAINJOB
 from nemo_run.core._masking import masked
-from nemo_run.core.execution import _files, _kubeflow_job, _trainjob
+from nemo_run.core.execution import _files, _kubeflow_job, _ownership
 from nemo_run.core.execution._script import with_parents
 from nemo_run.core.execution._session import Session
 from nemo_run.core.execution._torchrun import launched, of_trainjob
@@ -262,7 +263,7 @@ class KubeflowExecutor(Executor):
             KubeError: the server refuses the job, or the copy pod.
             PackagingError, TransferError, WaitTimeout: the code could not be packed or copied.
         """
-        from nemo_run.core.execution import _runtime, _submit, _workspace
+        from nemo_run.core.execution import _creation, _runtime, _workspace
 
         layout = self.workdir()
         if layout is None:
@@ -272,7 +273,7 @@ class KubeflowExecutor(Executor):
         name = self._trainjob_name(job_name)
         body = self.get_job_body(name, command)
         _runtime.check_runtime(api, body)
-        _submit.accepted(api, body, dry_run=True, **self._handling(name, command))
+        _creation.accepted(api, TRAINJOB, body, dry_run=True, **self._handling(name, command))
         self._session.checked = True
         _workspace.prepare(self, api)
         if not self._session.packed:
@@ -301,7 +302,7 @@ class KubeflowExecutor(Executor):
         body = self.get_job_body(trainjob, cmd)
         if not self._session.checked:
             _runtime.check_runtime(api, body)
-        body["metadata"].setdefault("annotations", {})[_trainjob.LAUNCH_ANNOTATION] = secrets.token_hex(16)
+        body["metadata"].setdefault("annotations", {})[_ownership.LAUNCH_ANNOTATION] = secrets.token_hex(16)
         _submit.create(api, body, **self._handling(trainjob, cmd))
         logger.info("created TrainJob %s in namespace %s", trainjob, self.namespace)
         self._session.launched.setdefault(name, []).append((self.namespace, trainjob))
@@ -335,7 +336,7 @@ class KubeflowExecutor(Executor):
         from nemo_run.core.execution import _progress, _submit
 
         api = self._connect()
-        labels = {_trainjob.EXPERIMENT_LABEL: label_value(self.experiment_id or "")}
+        labels = {_ownership.EXPERIMENT_LABEL: label_value(self.experiment_id or "")}
         jobs = (_progress.reported(api, job) for job in _submit.found(api, self.namespace, labels))
         return {job.name: job for job in jobs}
 

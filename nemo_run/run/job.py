@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +14,8 @@ from nemo_run.core.execution.base import Executor
 from nemo_run.core.execution.docker import DockerExecutor
 from nemo_run.core.execution.local import LocalExecutor
 from nemo_run.core.execution.slurm import SlurmExecutor
-from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer
 from nemo_run.exceptions import ConfigError
+from nemo_run.run._jobtext import rest_text, task_text, with_state
 from nemo_run.run._submission import Submission, submission
 from nemo_run.run._tee import kept_output
 from nemo_run.run.plugin import ExperimentPlugin
@@ -48,8 +47,6 @@ class AppState(int, Enum):
         return f"{self.name} ({self.value})"
 
 
-_CHANGING = ("handle", "handles", "launched", "state", "states", "tail_logs")
-"""What changes of a job once its files are written."""
 TERMINAL = frozenset({AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED})
 
 
@@ -116,8 +113,7 @@ class Job(ConfigurableMixin):
 
     def __post_init__(self) -> None:
         self._submissions: list[Submission] = []
-        self._task_text: str | None = None
-        self._config: Config[Any] | None = None
+        self._text: tuple[str, str] | None = None
 
     @property
     def handles(self) -> list[str]:
@@ -131,12 +127,16 @@ class Job(ConfigurableMixin):
 
     def serialize(self) -> tuple[str, str]:
         """Give the job without its task, and the task, as text; plugins have done their work by now."""
-        return _serialized(self, "task", None)
+        if self._text is None:
+            self._text = rest_text(self, "task", None), task_text(self.task)
+            return self._text
+        rest, task = self._text
+        return with_state(rest, handle=self.handle, launched=self.launched, state=self.state), task
 
     def prepare(self, serialize_metadata_for_scripts: bool = True) -> None:
         """Write what the task needs into its job directory."""
         self.executor.create_job_dir()
-        self._task_text = self._config = None
+        self._text = None
         self._submissions = [
             submission(self.id, self.task, self.executor, serialize_metadata=serialize_metadata_for_scripts)
         ]
@@ -230,8 +230,6 @@ class JobGroup(ConfigurableMixin):
             raise ConfigError("executor", names, "a group of tasks needs executors of one kind: Local, Docker or Slurm")
         self.executors = executors * len(self.tasks) if len(executors) == 1 else executors
         self._submissions: list[Submission] = []
-        self._task_text: str | None = None
-        self._config: Config[Any] | None = None
 
     @property
     def state(self) -> AppState:
@@ -260,12 +258,11 @@ class JobGroup(ConfigurableMixin):
 
     def serialize(self) -> tuple[str, str]:
         """Give the group without its tasks, and the tasks, as text."""
-        return _serialized(self, "tasks", [None] * len(self.tasks))
+        return rest_text(self, "tasks", [None] * len(self.tasks)), task_text(self.tasks)
 
     def prepare(self, serialize_metadata_for_scripts: bool = True) -> None:
         """Write what the tasks need into their job directory."""
         self.executor.create_job_dir()
-        self._task_text = self._config = None
         self._submissions = [
             submission(f"{self.id}-{index}", task, executor, serialize_metadata=serialize_metadata_for_scripts)
             for index, (task, executor) in enumerate(zip(self.tasks, self.executors, strict=True))
@@ -325,29 +322,6 @@ def _some(runner: Runner | None) -> Runner:
     from nemo_run.run._runner import get_runner
 
     return runner or get_runner()
-
-
-def _serialized(job: Job | JobGroup, part: str, empty: Any) -> tuple[str, str]:
-    serializer = ZlibJSONSerializer()
-    if job._config is None:
-        rest = copy.copy(job)
-        setattr(rest, part, empty)
-        rest.plugins = None
-        job._config = rest.to_config()
-    for name in _CHANGING:
-        if name in job._config.__arguments__:
-            setattr(job._config, name, copy.copy(getattr(job, name)))
-    if job._task_text is None:
-        task = getattr(job, part)
-        # A job that was loaded keeps its task as text until somebody asks for it.
-        job._task_text = task if isinstance(task, str) else serializer.serialize(_as_configs(task))
-    return serializer.serialize(job._config), job._task_text
-
-
-def _as_configs(task: Any) -> Any:
-    if isinstance(task, list):
-        return [_as_configs(one) for one in task]
-    return task.to_config() if isinstance(task, Script) else task
 
 
 def _check_task(task: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import signal
 import stat
 import subprocess
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import fiddle as fdl
 import pytest
+from local_runs import in_another_process, lives, states, wait_for
 
 import nemo_run as run
 from nemo_run.exceptions import ConfigError, ExperimentError, ExperimentNotFound, JobFailed
@@ -31,32 +31,6 @@ def launch(title="demo", **scripts):
             exp.add(run.Script(inline=inline), name=name, tail_logs=True)
         exp.run()
     return exp
-
-
-def states(exp):
-    return {task: str(facts["status"]) for task, facts in exp.status(return_dict=True).items()}
-
-
-def in_another_process(code, *args):
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), *args], capture_output=True, text=True, check=False, timeout=60
-    )
-
-
-def wait_for(what, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
-
-
-def lives(pid):
-    """Tell whether a process is there; a zombie that nobody reaps is not."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
 
 
 def test_states_have_torchx_names_and_numbers():

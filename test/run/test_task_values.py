@@ -94,7 +94,9 @@ def test_a_value_that_comes_back_is_taken(value):
         assert exp.add(run.Partial(train, value, x=value), name="t") == "t"
 
 
-@pytest.mark.parametrize("task", [train, Model(), "train.sh", None, [train]], ids=repr)
+@pytest.mark.parametrize(
+    "task", [train, Model(), "train.sh", None, [train]], ids=["function", "object", "text", "None", "list"]
+)
 def test_what_is_no_task_is_refused(task):
     with run.Experiment("demo") as exp, pytest.raises(TypeError, match=r"a task is a run\.Partial or a run\.Script"):
         exp.add(task, name="t")

@@ -38,7 +38,7 @@ while "$@"; code=$?; [ $code != 0 ] && [ $left -gt 0 ] && [ -z "$over" ]; do
     left=$((left - 1))
     echo "nemo_run: exit code $code; starting it again" >&2
 done
-echo $code >"$file.tmp" && mv "$file.tmp" "$file"
+echo $code >"$file"
 exit $code
 """
 """The trap lets the shell outlive a signal to its group, which the command itself gets as ever."""

@@ -2,7 +2,8 @@
 A Kubernetes on localhost, to try and to test launches without a cluster.
 
 ``with LocalKube(): run.run(..., executor=KubeflowExecutor(...))`` starts an API server, a kubelet that runs pods
-as processes of this machine, and a controller that plays Kubeflow Trainer. It is for trying and testing.
+as processes of this machine, and controllers that play Kubeflow Trainer and, if asked for, KubeRay. It is for
+trying and testing.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     images = dict(entry.split("=", 1) for entry in options.image)
     with LocalKube(
         trainer=options.trainer,
+        kuberay=None if options.kuberay == "none" else options.kuberay,
         claims=options.claim or None,
         images=images,
         home=options.home,
@@ -43,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Run a Python program against a Kubernetes on localhost.",
     )
     parser.add_argument("--trainer", default="2.3", help="release of Kubeflow Trainer to play (%(default)s)")
+    parser.add_argument("--kuberay", default="1.7", help="release of KubeRay to play, or none (%(default)s)")
     parser.add_argument(
         "--claim", action="append", default=[], metavar="NAME", help="have this volume claim and no other"
     )

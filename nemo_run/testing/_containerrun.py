@@ -15,6 +15,7 @@ from nemo_run.testing._identity import home_of, identity
 from nemo_run.testing._logfile import LogFile
 from nemo_run.testing._podcontext import PodContext, Stopped
 from nemo_run.testing._podstatus import ContainerState
+from nemo_run.testing._probe import readiness_command, until_ready
 from nemo_run.testing._process import CannotStart
 
 Json = dict[str, Any]
@@ -94,13 +95,15 @@ class ContainerRun:
             context.tell("Failed", f"Error: {message}")
             return
         self.container = container
-        ready = context.fault("never-ready") is None
+        never = context.fault("never-ready") is not None
+        probe = None if never else readiness_command(self.spec)
+        ready = not never and probe is None
         self.state.started(f"{context.pod['metadata']['uid']}-{self.name}-{self.state.restarts}", ready=ready)
         context.tell("Started", f"Started container {self.name}", "Normal")
         context.publish()
-        self._ended(await self._follow(container, log, oom))
+        self._ended(await self._follow(container, log, oom, probe))
 
-    async def _follow(self, container: Container, log: LogFile, oom: PodFault | None) -> int:
+    async def _follow(self, container: Container, log: LogFile, oom: PodFault | None, probe: list[str] | None) -> int:
         """Store the container's output until it ends, by itself or because the pod is to end."""
 
         def told() -> None:
@@ -109,6 +112,8 @@ class ContainerRun:
         watchers = [asyncio.create_task(self._context.ending.enforce(container, told))]
         if oom is not None:
             watchers.append(asyncio.create_task(self._kill_later(container, oom.after)))
+        if probe is not None:
+            watchers.append(asyncio.create_task(self._await_ready(container, probe)))
         try:
             while data := await container.stdout.read(1 << 18):
                 log.feed(data)
@@ -124,6 +129,11 @@ class ContainerRun:
         await asyncio.sleep(after)
         self._oom_killed = True
         container.kill()
+
+    async def _await_ready(self, container: Container, probe: list[str]) -> None:
+        await until_ready(self._context.node.runtime, container, probe)
+        self.state.ready = True
+        self._context.publish()
 
     def _ended(self, code: int) -> None:
         reason = "OOMKilled" if self._oom_killed else "Completed" if code == 0 else "Error"

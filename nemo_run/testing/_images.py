@@ -76,7 +76,7 @@ def _python_directories() -> tuple[Path, ...]:
 
 
 def _make_tools(directory: Path) -> None:
-    """Write ``python`` and, where torch is absent, ``torchrun``."""
+    """Write ``python`` and, where torch or Ray are absent, ``torchrun`` and ``ray``."""
     directory.mkdir(parents=True, exist_ok=True)
     python = shlex.quote(sys.executable)
     _write_script(directory / "python", f'exec {python} "$@"\n')
@@ -84,7 +84,17 @@ def _make_tools(directory: Path) -> None:
     if importlib.util.find_spec("torch") is None:
         shutil.copyfile(Path(__file__).with_name("_torchrun.py"), directory / "torchrun.py")
         _write_script(directory / "torchrun", f'exec {python} {TOOLS}/torchrun.py "$@"\n')
+    shutil.copyfile(Path(__file__).with_name("_ray_bridge.py"), directory / "ray_bridge.py")
+    if importlib.util.find_spec("ray") is None:
+        _make_ray(directory, python)
     directory.chmod(0o755)
+
+
+def _make_ray(directory: Path, python: str) -> None:
+    for name in ("node", "job"):
+        shutil.copyfile(Path(__file__).with_name(f"_ray_{name}.py"), directory / f"ray_{name}.py")
+    job = f'[ "$1" = job ] && shift && exec {python} -I {TOOLS}/ray_job.py "$@"\n'
+    _write_script(directory / "ray", f'{job}exec {python} -I {TOOLS}/ray_node.py "$@"\n')
 
 
 def _write_script(path: Path, text: str) -> None:

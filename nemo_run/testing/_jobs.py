@@ -1,11 +1,17 @@
-"""Plays the Job controller for Indexed Jobs: keeps a pod for each index until all have succeeded."""
+"""
+Plays the Job controller: keeps a pod for each index until all have succeeded.
+
+A Job that is not Indexed has one completion here, which counts as index 0.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from nemo_run._kube.resources import POD
-from nemo_run.testing._jobset import INDEX, pod
+from nemo_run.testing import _jobset
+from nemo_run.testing._jobset import INDEX
 from nemo_run.testing._kinds import JOB
 from nemo_run.testing._podstatus import now
 from nemo_run.testing._store import Store
@@ -24,8 +30,10 @@ def finished(job: Json) -> str | None:
 class JobController:
     """Brings the Jobs of a store forward, one step at each call."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, pod: Callable[[Json, int], Json] = _jobset.pod) -> None:
+        """Take what makes a Job's new pod for an index."""
         self._store = store
+        self._pod = pod
 
     def reconcile(self, job: Json) -> Json:
         """Create and delete pods as *job* needs it now; give it with its new status."""
@@ -70,7 +78,7 @@ class JobController:
         return [each for each in found if _owner(each) == meta["uid"]]
 
     def _create(self, job: Json, index: int) -> Json:
-        made = self._store.create(POD, job["metadata"]["namespace"], pod(job, index))
+        made = self._store.create(POD, job["metadata"]["namespace"], self._pod(job, index))
         text = f"Created pod: {made['metadata']['name']}"
         self._store.event(job, "SuccessfulCreate", text, "Normal", component="job-controller")
         return made
@@ -118,4 +126,4 @@ def _ready(pod: Json) -> bool:
 
 
 def _index(pod: Json) -> int:
-    return int(pod["metadata"]["annotations"][INDEX])
+    return int((pod["metadata"].get("annotations") or {}).get(INDEX, "0"))

@@ -29,7 +29,7 @@ TRAINER = {
 }
 """By release: which files hold TrainJob's schema, and which the runtimes' (they hardly differ between releases)."""
 
-KUBERAY = {"1.7": "v1.7.0"}
+KUBERAY = {"1.3": "v1.3.2", "1.5": "v1.5.2", "1.7": "v1.7.0"}
 
 _TEMPLATE = ("spec", "template", "spec", "replicatedJobs", "[]", "template", "spec", "template", "spec")
 

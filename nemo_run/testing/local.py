@@ -20,6 +20,7 @@ from nemo_run.testing._cluster import Cluster
 from nemo_run.testing._errors import Json
 from nemo_run.testing._faults import Fault
 from nemo_run.testing._kubelet import Kubelet
+from nemo_run.testing._kuberay import KubeRayController
 from nemo_run.testing._loop import LoopThread
 from nemo_run.testing._server import Request
 from nemo_run.testing._store import Store
@@ -36,7 +37,7 @@ ENVIRONMENT = "NEMO_RUN_LOCAL_KUBE"
 
 class LocalKube:
     """
-    A Kubernetes with Kubeflow Trainer on localhost, for as long as the ``with`` block lasts.
+    A Kubernetes with Kubeflow Trainer (and KubeRay) on localhost, for as long as the ``with`` block lasts.
 
     Pods are processes of this machine. While it is active, nemo_run's executors use it whatever kubeconfig
     or context they name, so that nothing can reach a real cluster by accident. Where several are active,
@@ -58,7 +59,7 @@ class LocalKube:
 
         Args:
             trainer: The release of Kubeflow Trainer to play: "2.0", "2.1", "2.2" or "2.3".
-            kuberay: The release of KubeRay, "1.7"; None serves none.
+            kuberay: The release of KubeRay to play: "1.3", "1.5" or "1.7"; None serves none.
             claims: Names of persistent volume claims, or a directory for each. They exist in every namespace;
                 ``"namespace/name"`` in that one. None: whatever claim a pod names is there.
             images: What runs a container, by a pattern of its image: ``{"alpine*": "busybox"}``.
@@ -174,7 +175,10 @@ class LocalKube:
         await kubelet.check()
         await cluster.server.start()
         cluster.server.streams.node = kubelet
-        for work in (kubelet.run(), TrainerController(cluster.store, version=self._trainer).run()):
+        parts = [kubelet.run(), TrainerController(cluster.store, version=self._trainer).run()]
+        if self._kuberay is not None:
+            parts.append(KubeRayController(cluster.store, kubelet, version=self._kuberay).run())
+        for work in parts:
             worker = asyncio.create_task(work)
             worker.add_done_callback(_tell_failure)
             self._workers.append(worker)

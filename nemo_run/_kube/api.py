@@ -201,6 +201,11 @@ class KubeApi:
         query += [("stdin", "true" if stdin else "false"), ("stdout", "true"), ("stderr", "true"), ("tty", "false")]
         return WebSocketTarget.to(self._wire.credentials(), f"{POD.path(namespace, pod, 'exec')}?{urlencode(query)}")
 
+    def forwarding_target(self, namespace: str, pod: str, port: int) -> WebSocketTarget:
+        """Give where and how to open the websocket that leads to a port inside a pod."""
+        query = urlencode([("ports", str(port))])
+        return WebSocketTarget.to(self._wire.credentials(), f"{POD.path(namespace, pod, 'portforward')}?{query}")
+
     def renew(self) -> None:
         """Read the credentials anew: for a websocket that was refused with 401 or for its TLS certificate."""
         self._wire.renew(self._wire.credentials())

@@ -3,8 +3,7 @@ Commands in a container, shaped like ``subprocess.run``.
 
 One thread and one selector: it reads while it writes, so that a command that
 ends early keeps its exit code and what it said; two threads on one TLS socket
-lose both before Python 3.13. websocket-client opens the connection (TLS,
-proxies, handshake); frames and channels are ours from there on.
+lose both before Python 3.13.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from nemo_run import exceptions as exc
 from nemo_run._kube import frames
 from nemo_run._kube.channels import PROTOCOLS, Channels, Event, Exit, Stderr, Stdout
+from nemo_run._kube.sockets import Door
 
 if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
+    from nemo_run._kube.streams import WebSocketTarget
 
 IDLE_TIMEOUT = 120.0
 """Seconds without a sign of life, which the server is asked for three times as often, until a stream counts as dead."""
 STDERR_KEPT = 64 * 1024
 """Bytes kept of the end of what a command wrote to its standard error."""
 
-_CONNECT_TIMEOUT = 30.0
 _READ = 256 * 1024
 _LAST_WORDS = 2.0
 """Seconds to go on reading after the command's end, if the server does not close the stream."""
@@ -87,14 +86,15 @@ def run_exec(
         Unreachable: no connection, or it ended or fell silent before the command did.
     """
     what = f"exec in {pod}"
-    with _connected(api, pod, command, what, with_stdin=stdin is not None) as (sock, protocol):
+    door = _door(api, pod, command, what, with_stdin=stdin is not None)
+    with door.opened() as (sock, protocol):
         stream = _Stream(sock, Channels(protocol), stdin, stdout, idle_timeout, timeout)
         try:
             end = stream.run()
         except (_Lost, frames.FrameError) as error:
-            raise _unreachable(api, pod, what, str(error)) from error
+            raise door.unreachable(str(error)) from error
     if end.code is None:
-        raise _refused(api, pod, what, end.status or 500, _status(end))
+        raise door.refused(end.status or 500, _status(end))
     return ExecResult(end.code, b"".join(stream.stdout), bytes(stream.stderr))
 
 
@@ -255,57 +255,13 @@ def _frame(opcode: int, data: bytes) -> bytes:
     return frames.frame(opcode, data, mask=os.urandom(4))
 
 
-@contextmanager
-def _connected(
-    api: KubeApi, pod: PodRef, command: Sequence[str], what: str, *, with_stdin: bool
-) -> Iterator[tuple[socket.socket, str]]:
-    """Open the connection and give its socket and protocol; close it at the end, said or not."""
-    try:
-        connection = _opened(api, pod, command, what, with_stdin)
-    except exc.KubeError as error:
-        if error.status != 401 and not isinstance(error.__cause__, ssl.SSLError):
-            raise
-        api.renew()
-        connection = _opened(api, pod, command, what, with_stdin)
-    try:
-        yield connection.sock, connection.getsubprotocol()
-    finally:
-        connection.shutdown()
-
-
-def _opened(api: KubeApi, pod: PodRef, command: Sequence[str], what: str, with_stdin: bool) -> Any:
-    import websocket
-
-    target = api.websocket_target(
-        pod.namespace, pod.name, container=pod.container, command=list(command), stdin=with_stdin
-    )
-    try:
-        return websocket.create_connection(
-            target.url,
-            timeout=_CONNECT_TIMEOUT,
-            header=target.headers,
-            sslopt=target.sslopt,
-            subprotocols=list(PROTOCOLS),
-            suppress_origin=True,
-            redirect_limit=0,
-            **target.proxy,
+def _door(api: KubeApi, pod: PodRef, command: Sequence[str], what: str, *, with_stdin: bool) -> Door:
+    def target() -> WebSocketTarget:
+        return api.websocket_target(
+            pod.namespace, pod.name, container=pod.container, command=list(command), stdin=with_stdin
         )
-    except websocket.WebSocketBadStatusException as error:
-        body = getattr(error, "resp_body", None) or b""
-        raise _refused(api, pod, what, error.status_code, body) from error
-    except (websocket.WebSocketException, OSError) as error:
-        raise _unreachable(api, pod, what, str(error)) from error
 
-
-def _refused(api: KubeApi, pod: PodRef, what: str, status: int, body: bytes) -> exc.KubeError:
-    error = api.error(what, status, body, namespace=pod.namespace)
-    if isinstance(error, exc.NotAuthorized) and status == 403:
-        error.message += "; exec needs the verbs get and create on pods/exec in this namespace"
-    return error
-
-
-def _unreachable(api: KubeApi, pod: PodRef, what: str, why: str) -> exc.Unreachable:
-    return exc.Unreachable(what, why, server=api.server, context=api.context, namespace=pod.namespace)
+    return Door(api, pod.namespace, what, "pods/exec", target, PROTOCOLS)
 
 
 def _status(end: Exit) -> bytes:

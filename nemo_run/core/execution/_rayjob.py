@@ -1,0 +1,230 @@
+"""RayJob manifests, pure: an executor's fields, a layout and a command in, a new dict out."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from nemo_run._kube.layout import WorkdirLayout
+from nemo_run._kube.manifests.pods import PodShape, label_map, pod_spec, prune, string_map
+from nemo_run._kube.mounts import Json
+from nemo_run._kube.names import RAYJOB_MAX, stable_label
+from nemo_run._kube.resources import RAYJOB
+from nemo_run.core._masking import masked
+from nemo_run.core.execution._ray import raycluster
+from nemo_run.core.execution._raypods import mover_shape
+from nemo_run.exceptions import ConfigError
+
+if TYPE_CHECKING:
+    from nemo_run.core.execution.kuberay import KubeRayExecutor
+
+SUBMITTER_CONTAINER = "ray-job-submitter"
+"""KubeRay's own name for it (KubeRay 1.7 job.go)."""
+COMMAND_ANNOTATION = "nemo-run/command"
+CODE_ANNOTATION = "nemo-run/code-dir"
+CLUSTER_LABEL = "ray.io/cluster"
+NODE_LABEL = "ray.io/node-type"
+
+COMMAND_SHOWN = 4096
+"""Characters of the command that the annotation shows: all annotations together may have 256 KiB."""
+ENTRYPOINT_MAX = 120_000
+"""Bytes of one argument that Linux takes (131072), less what the submitter adds."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
+_SUBMITTER_RESOURCES = {"requests": {"cpu": "500m", "memory": "200Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
+"""As KubeRay has them for its own submitter (KubeRay 1.7 job.go)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayJobSpec:
+    """What a RayJob is to be, beside what its executor says."""
+
+    name: str
+    command: str
+    """Shell text, as `shell_text` gives it."""
+    layout: WorkdirLayout | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    runtime_env: str | None = None
+    """YAML."""
+    pre_ray_start_commands: Sequence[str] = ()
+    cluster_name: str | None = None
+    """An existing RayCluster, in place of one of the job's own."""
+    secrets: Sequence[str] = ()
+    """Values that the annotation must not show."""
+
+
+def rayjob(executor: KubeRayExecutor, job: RayJobSpec) -> Json:
+    """
+    Give the RayJob's manifest.
+
+    Raises:
+        ConfigError: the fields contradict each other, or what Kubernetes or KubeRay can do.
+    """
+    shown = masked(job.command, secrets=job.secrets)
+    annotations = {
+        **string_map(executor.annotations, argument="annotations"),
+        COMMAND_ANNOTATION: shown if len(shown) <= COMMAND_SHOWN else f"{shown[:COMMAND_SHOWN]}…",
+        **({CODE_ANNOTATION: str(job.layout.code_dir)} if job.layout else {}),
+        **job.annotations,
+    }
+    metadata = prune(
+        {
+            "name": job_label(job.name),
+            "namespace": executor.namespace,
+            "labels": {**label_map(executor.labels, argument="labels"), **job.labels},
+            "annotations": annotations,
+        }
+    )
+    spec = {
+        "entrypoint": entrypoint(job),
+        **_cluster(executor, job),
+        **prune(
+            {
+                "runtimeEnvYAML": job.runtime_env,
+                "activeDeadlineSeconds": executor.active_deadline_seconds,
+                "preRunningDeadlineSeconds": executor.pre_running_deadline_seconds,
+            }
+        ),
+        "submitterPodTemplate": submitter(executor),
+    }
+    return {"apiVersion": RAYJOB.api_version, "kind": RAYJOB.kind, "metadata": metadata, "spec": spec}
+
+
+def job_label(name: str) -> str:
+    """Give the name of a RayJob that is to be called *name*, shortened if KubeRay would refuse it."""
+    return stable_label(name, limit=RAYJOB_MAX)
+
+
+def _cluster(executor: KubeRayExecutor, job: RayJobSpec) -> Json:
+    """Say where the job runs: on a cluster of its own, or one that is there and stays there (KubeRay validation.go)."""
+    if job.cluster_name:
+        for argument, given in (
+            ("retries", executor.retries),
+            ("ttl_seconds_after_finished", executor.ttl_seconds_after_finished),
+            ("pre_ray_start_commands", list(job.pre_ray_start_commands)),
+        ):
+            if given:
+                raise ConfigError(argument, given, f"RayCluster {job.cluster_name!r} is there already; leave it out")
+        return {"clusterSelector": {CLUSTER_LABEL: job.cluster_name}}
+    body = raycluster(executor, job.name, job.layout, pre_ray_start_commands=job.pre_ray_start_commands)
+    ends = prune(
+        {"backoffLimit": executor.retries or None, "ttlSecondsAfterFinished": executor.ttl_seconds_after_finished}
+    )
+    return {"rayClusterSpec": body["spec"], "shutdownAfterJobFinishes": True, **ends}
+
+
+def submitter(executor: KubeRayExecutor) -> Json:
+    """
+    Give the template of the pod that submits the job.
+
+    Without one KubeRay's own has neither pull secrets nor tolerations nor a
+    service account; with one it adds no restart policy, and a Job needs it.
+    """
+    shape = mover_shape(executor)
+    own = PodShape(
+        tolerations=shape.tolerations,
+        image_pull_secrets=shape.image_pull_secrets,
+        service_account=shape.service_account,
+        security_context=shape.security_context,
+    )
+    container = {"name": SUBMITTER_CONTAINER, "image": executor.image, "resources": _SUBMITTER_RESOURCES}
+    spec = pod_spec({"restartPolicy": "Never", **own.spec(), "containers": [container]}, executor.submitter)
+    return {"spec": spec}
+
+
+def shell_text(command: str | Sequence[str]) -> str:
+    """
+    Give *command* as shell text: text as it is, an argv list with each part quoted.
+
+    Raises:
+        ConfigError: there is none, or it holds what no process can be given.
+    """
+    text = command if isinstance(command, str) else shlex.join(str(part) for part in command)
+    if not text.strip():
+        raise ConfigError("command", command, "write what is to run")
+    if "\0" in text:
+        raise ConfigError("command", command, "remove the NUL character")
+    return text
+
+
+def runner_path(job: RayJobSpec) -> PurePosixPath:
+    """Give where below the code directory the file lies that holds the command."""
+    return PurePosixPath(".nemo_run") / f"{job_label(job.name)}.sh"
+
+
+def runner_text(job: RayJobSpec) -> str:
+    """
+    Give the file that runs the command on the head.
+
+    It starts in the Ray container's working directory, which is the code
+    directory; a cluster that was there before may have another.
+    """
+    lines = ["#!/bin/bash"]
+    if job.cluster_name and job.layout:
+        lines.append(f"cd {shlex.quote(str(job.layout.code_dir))} || exit 1")
+    return "\n".join([*lines, job.command, ""])
+
+
+def entrypoint(job: RayJobSpec) -> str:
+    """
+    Give the entrypoint, such that the command reaches the head as one unit and unchanged.
+
+    KubeRay pastes it into the submitter's bash, and ``ray job submit`` joins the
+    words again, up to Ray 2.43 in double quotes, in which bash expands again: so
+    it holds no character that either would touch.
+
+    Raises:
+        ConfigError: the command is too long to travel in the manifest.
+    """
+    if job.layout is not None:
+        path = str(job.layout.code_dir / runner_path(job))
+        if _PLAIN.fullmatch(path):
+            return f"bash {path}"
+        return _encoded(f"exec bash {shlex.quote(path)}\n")
+    # The command does not get the rest of this text as its input.
+    text = _encoded(f"exec bash -c {shlex.quote(job.command)} </dev/null\n")
+    if len(text) > ENTRYPOINT_MAX:
+        raise ConfigError(
+            "command",
+            f"{job.command[:60]}…",
+            f"{len(job.command)} characters are too many to travel in the manifest; start with workdir=…, so that it is"
+            " copied to the volume",
+        )
+    return text
+
+
+def _encoded(text: str) -> str:
+    code = base64.b64encode(text.encode("utf-8", "surrogateescape")).decode()
+    return f"bash -c 'echo {code}|base64 -d|bash'"
+
+
+def origins(executor: KubeRayExecutor, *, prefix: str = "spec") -> dict[str, str]:
+    """Give what to call the fields that a user passed through, by the path that the API server names."""
+    found: dict[str, str] = {}
+    groups = enumerate(executor.worker_groups)
+    places = [f"{prefix}.headGroupSpec", *(f"{prefix}.workerGroupSpecs[{number}]" for number, _ in groups)]
+    for place in places:
+        spec = f"{place}.template.spec"
+        found |= {f"{spec}.{name}": f"spec_kwargs[{name!r}]" for name in _spelled(executor.spec_kwargs)}
+        ray = f"{spec}.containers[0]"
+        found |= {f"{ray}.{name}": f"container_kwargs[{name!r}]" for name in _spelled(executor.container_kwargs)}
+    for number, group in enumerate(executor.worker_groups):
+        spec = f"{prefix}.workerGroupSpecs[{number}].template.spec"
+        found |= {f"{spec}.{name}": f"{group.group_name}.pod_spec[{name!r}]" for name in group.pod_spec}
+    found |= {
+        f"{prefix}.autoscalerOptions.{name}": f"autoscaler_options[{name!r}]"
+        for name in executor.autoscaler_options or ()
+    }
+    return found
+
+
+def _spelled(fields: Mapping[str, Any]) -> list[str]:
+    """Give the names as Kubernetes spells them; those that we set ourselves are ours."""
+    names = (re.sub(r"_([a-z])", lambda match: match[1].upper(), name) for name in fields)
+    return [name for name in names if name not in ("containers", "volumes", "volumeMounts", "env", "name", "image")]

@@ -1,0 +1,158 @@
+"""What the statuses of RayJobs and RayClusters mean, and those of the pods behind them; no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nemo_run._kube.startup import startup
+from nemo_run.core.execution._rayjob import NODE_LABEL
+
+UNKNOWN = "UNKNOWN"
+"""What stands for a status that KubeRay has not written yet."""
+
+INVALID = frozenset(
+    {"InvalidRayClusterSpec", "InvalidRayClusterMetadata", "InvalidRayJobSpec", "InvalidRayJobMetadata"}
+)
+"""Reasons of events by which KubeRay refuses an object, mostly without a status (KubeRay 1.7 constant.go)."""
+
+
+@dataclass(frozen=True)
+class JobPhase:
+    """Where a RayJob is in its life."""
+
+    state: str
+    """PENDING, RUNNING, SUCCEEDED, FAILED or CANCELLED."""
+    ended: bool
+    job_status: str
+    deployment: str
+    reason: str = ""
+    message: str = ""
+    cluster: str = ""
+    """The RayCluster that it runs on now."""
+
+    def __str__(self) -> str:
+        text = f"{self.deployment}/{self.job_status}"
+        why = ": ".join(part for part in (self.reason, self.message) if part)
+        return f"{text} ({why})" if why else text
+
+    def as_status(self) -> dict[str, Any]:
+        """Give what ``status()`` returns."""
+        return {
+            "jobStatus": self.job_status,
+            "jobDeploymentStatus": self.deployment,
+            "reason": self.reason,
+            "message": self.message,
+            "rayClusterName": self.cluster,
+        }
+
+
+_ENDS = {
+    ("Complete", "SUCCEEDED"): "SUCCEEDED",
+    ("Complete", "STOPPED"): "CANCELLED",
+    ("Complete", "FAILED"): "FAILED",
+    ("Failed", "STOPPED"): "FAILED",
+}
+_ENDED = ("Complete", "Failed", "ValidationFailed")
+_RUNS = ("RUNNING", "SUCCEEDED", "FAILED", "STOPPED")
+
+
+def job_phase(job: Mapping[str, Any]) -> JobPhase:
+    """
+    Read the phase off a RayJob as the API server returned it.
+
+    ``jobDeploymentStatus`` decides: ``jobStatus`` turns FAILED before KubeRay
+    tries again, and SUCCEEDED before the submitter has printed its last lines
+    (KubeRay 1.7 rayjob_controller.go).
+    """
+    status = job.get("status") or {}
+    job_status = status.get("jobStatus") or UNKNOWN
+    deployment = status.get("jobDeploymentStatus") or UNKNOWN
+    ended = deployment in _ENDED
+    if ended:
+        state = _ENDS.get((deployment, job_status), "SUCCEEDED" if _succeeded(deployment, job_status) else "FAILED")
+    else:
+        state = "RUNNING" if deployment == "Running" and job_status in _RUNS else "PENDING"
+    return JobPhase(
+        state,
+        ended,
+        job_status,
+        deployment,
+        status.get("reason") or "",
+        status.get("message") or "",
+        status.get("rayClusterName") or "",
+    )
+
+
+def _succeeded(deployment: str, job_status: str) -> bool:
+    return deployment == "Complete" and job_status == UNKNOWN
+
+
+def vanished(last: JobPhase, *, by_us: bool) -> JobPhase:
+    """
+    Give the phase of a RayJob that was there and is not any more.
+
+    One that had ended stays what it was: operators may remove it then.
+    """
+    if last.ended:
+        return last
+    who = "stopped" if by_us else "deleted outside nemo_run"
+    return JobPhase("CANCELLED", True, "STOPPED", "Failed", "Deleted", f"{who}; last seen: {last}", last.cluster)
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """How far a RayCluster has come."""
+
+    ready: bool
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def readiness(cluster: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Readiness:
+    """
+    Tell whether the head can be used, and what the cluster waits for otherwise.
+
+    The condition decides where KubeRay writes it (1.3 and later), else the head's pod.
+    """
+    status = cluster.get("status") or {}
+    conditions = {entry["type"]: entry for entry in status.get("conditions") or ()}
+    known = list(pods)
+    heads = [pod for pod in known if (pod["metadata"].get("labels") or {}).get(NODE_LABEL) == "head"]
+    by_pod = any(startup(pod).ready for pod in heads)
+    condition = conditions.get("HeadPodReady")
+    address = (status.get("head") or {}).get("serviceIP") or (status.get("head") or {}).get("podIP")
+    if (by_pod if condition is None else condition.get("status") == "True") and address:
+        return Readiness(True, "ready")
+    return Readiness(False, "; ".join(_reasons(status, conditions, known)) or "no status yet")
+
+
+def _reasons(status: Mapping[str, Any], conditions: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> list[str]:
+    found: list[str] = []
+    for kind, wanted in (("ReplicaFailure", "True"), ("RayClusterSuspended", "True"), ("HeadPodReady", "False")):
+        entry = conditions.get(kind) or {}
+        if entry.get("status") == wanted:
+            found.append(_told(kind, entry.get("reason"), entry.get("message")))
+    for pod in pods:
+        seen = startup(pod)
+        if not seen.ready:
+            found.append(f"pod {pod['metadata']['name']}: {seen.text}")
+    if not found and status:
+        found.append(_told(status.get("state") or "starting", status.get("reason"), None))
+    return found
+
+
+def refusal(events: Iterable[Mapping[str, Any]]) -> str:
+    """Give by which words KubeRay refused an object, or nothing."""
+    for event in events:
+        if event.get("reason") in INVALID:
+            return _told(str(event["reason"]), None, event.get("message"))
+    return ""
+
+
+def _told(kind: str, reason: Any, message: Any) -> str:
+    head = " ".join(str(part) for part in (kind, reason) if part)
+    return f"{head}: {' '.join(str(message).split())}" if message else head

@@ -25,6 +25,8 @@ from nemo_run.exceptions import ConfigError
 
 _TARGET, _PARTIAL, _CALL, _ARGS = "_target_", "_partial_", "_call_", "_args_"
 _MARKS = (_TARGET, _PARTIAL, _CALL, _ARGS)
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+"""libyaml's, where PyYAML was built with it: an experiment writes two texts for each task."""
 _SCALARS = (bool, int, float, str, bytes)
 
 
@@ -38,7 +40,7 @@ class YamlSerializer:
         Raises:
             ConfigError: a value in it cannot be written; the error's argument says where it stands.
         """
-        return yaml.safe_dump(_plain(cfg, "", {}), stream=stream) or ""
+        return yaml.dump(_plain(cfg, "", {}), stream=stream, Dumper=_DUMPER) or ""
 
     def deserialize(self, serialized: str) -> Any:
         """

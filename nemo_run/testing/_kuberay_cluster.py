@@ -10,7 +10,7 @@ from nemo_run._kube.resources import POD, RAYCLUSTER, Resource
 from nemo_run.testing import _kuberay_pods as pods
 from nemo_run.testing._errors import ApiError
 from nemo_run.testing._kinds import SERVICE
-from nemo_run.testing._kuberay_rules import cluster_problem
+from nemo_run.testing._kuberay_rules import cluster_problem, release
 from nemo_run.testing._kuberay_status import Failure, desired, phase, settled, status
 from nemo_run.testing._podstatus import now
 from nemo_run.testing._store import Store
@@ -85,12 +85,26 @@ class RayClusters:
             staying = [pod for pod in own if pod not in going]
             surplus = staying[desired(group) :]
             self._delete(cluster, [*going, *surplus], "DeletedWorkerPod")
-            for _ in range(desired(group) - len(staying)):
+            for slot in self._free_slots(group, staying):
                 taken = {pod["metadata"]["annotations"][pods.NUMBER] for pod in self._pods(cluster, "worker")}
                 number = next(number for number in range(1, len(taken) + 2) if str(number) not in taken)
-                if (failure := self._create(cluster, pods.worker_pod(cluster, group, number), "Worker")) is not None:
+                wanted = pods.worker_pod(cluster, group, number, slot)
+                if (failure := self._create(cluster, wanted, "Worker")) is not None:
                     return failure
         return None
+
+    def _free_slots(self, group: Json, staying: Sequence[Json]) -> list[tuple[int, int] | None]:
+        """Give a slot for each worker that is missing; before KubeRay 1.6 workers have none."""
+        missing = max(desired(group) - len(staying), 0)
+        if release(self._version) < (1, 6):
+            return [None] * missing
+        slots = [divmod(number, group.get("numOfHosts", 1)) for number in range(desired(group))]
+        free = [
+            slot
+            for slot in slots
+            if not any(pods.slot_labels(group, slot).items() <= pod["metadata"]["labels"].items() for pod in staying)
+        ]
+        return list(free[:missing])
 
     def _create(self, cluster: Json, pod: Json, kind: str) -> Failure | None:
         namespace = cluster["metadata"]["namespace"]

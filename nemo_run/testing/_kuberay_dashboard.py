@@ -41,6 +41,7 @@ class Dashboard:
         self._changed = changed
         self._process: Process | None = None
         self._waiting: list[bytes] = []
+        self._closing = False
         self.task = asyncio.create_task(self._run())
 
     def stop(self, job: str) -> None:
@@ -53,9 +54,10 @@ class Dashboard:
 
     def close(self) -> None:
         """Let the line go after what has been asked."""
+        self._closing = True
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
-        else:
+        elif not self._waiting:
             self.task.cancel()
 
     def _ask(self, path: str, body: Json) -> None:
@@ -72,14 +74,18 @@ class Dashboard:
             self._process = process = await self._node.exec(namespace, pod, container, command, stdin=True)
             if process.stdin is not None:
                 process.stdin.writelines(self._waiting)
+                if self._closing:
+                    process.stdin.close()
             self._waiting.clear()
             await asyncio.gather(self._read(process), process.stderr.read())
         except (ApiError, OSError):
-            await asyncio.sleep(RETRY)
+            pass
         finally:
             self.jobs = None
             if self._process is not None:
                 self._process.kill()
+        if not self._closing:
+            await asyncio.sleep(RETRY)
 
     async def _read(self, process: Process) -> None:
         while line := await process.stdout.readline():

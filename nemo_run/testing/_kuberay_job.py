@@ -7,15 +7,15 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from nemo_run._kube.resources import POD, RAYCLUSTER, RAYJOB
+from nemo_run._kube.resources import RAYCLUSTER, RAYJOB
 from nemo_run.testing import _kuberay_pods as pods
 from nemo_run.testing import _kuberay_submitter as submitter
 from nemo_run.testing._errors import ApiError
-from nemo_run.testing._jobs import JobController, finished
-from nemo_run.testing._jobset import owner
-from nemo_run.testing._kinds import JOB, SERVICE
+from nemo_run.testing._jobs import finished
+from nemo_run.testing._kinds import JOB
 from nemo_run.testing._kuberay_cluster import OPERATOR, Later
-from nemo_run.testing._kuberay_dashboard import Dashboard, Dashboards
+from nemo_run.testing._kuberay_dashboard import Dashboards
+from nemo_run.testing._kuberay_owned import Owned, place
 from nemo_run.testing._kuberay_rules import job_problem, release
 from nemo_run.testing._podstatus import now
 from nemo_run.testing._store import Store, copied
@@ -23,8 +23,6 @@ from nemo_run.testing._store import Store, copied
 Json = dict[str, Any]
 
 FINALIZER = "ray.io/rayjob-finalizer"
-RETRY = 1.0
-"""Seconds until what was refused is tried again."""
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 _TERMINAL = ("SUCCEEDED", "FAILED", "STOPPED")
 _OVER = ("Complete", "Failed")
@@ -39,7 +37,7 @@ class RayJobs:
         self._version = version
         self._release = release(version)
         self._later = later
-        self._jobs = JobController(store, pod=submitter.pod)
+        self._owned = Owned(store, dashboards, version=version, later=later)
         self._steps: dict[str, Callable[[Json, Json], None]] = {
             "": self._begin,
             "Initializing": self._initialize,
@@ -64,7 +62,7 @@ class RayJobs:
         if "deletionTimestamp" in job["metadata"]:
             self._let_go(job)
             return
-        self._submitter(job)
+        self._owned.submitter(job)
         before: Json = job.get("status") or {}
         status: Json = copied(before)
         stage = status.get("jobDeploymentStatus", "")
@@ -84,7 +82,7 @@ class RayJobs:
                 self._later(RAYJOB, namespace, name, 0)
 
     def _refuse(self, job: Json, status: Json, reason: str, text: str) -> None:
-        self._tell(job, reason, f"The RayJob is invalid {_place(job)}: {text}")
+        self._owned.tell(job, reason, f"The RayJob is invalid {place(job)}: {text}")
         if self._release >= (1, 5):
             status |= {"jobDeploymentStatus": "ValidationFailed", "reason": "ValidationFailed", "message": text}
 
@@ -104,10 +102,10 @@ class RayJobs:
     def _initialize(self, job: Json, status: Json) -> None:
         if self._interrupted(job, status, before_running=True):
             return
-        if (cluster := self._cluster(job)) is None:
+        if (cluster := self._owned.cluster(job)) is None:
             return
         status["rayClusterStatus"] = cluster.get("status") or {}
-        self._job_service(job, cluster)
+        self._owned.service(job, cluster)
         if status["rayClusterStatus"].get("state") != "ready":
             return
         if (url := pods.dashboard_url(cluster)) is None:
@@ -116,7 +114,7 @@ class RayJobs:
         mode = job["spec"].get("submissionMode", "K8sJobMode")
         if mode == "InteractiveMode":
             status["jobDeploymentStatus"] = "Waiting"
-        elif mode != "K8sJobMode" or self._submit(job, cluster):
+        elif mode != "K8sJobMode" or self._owned.submit(job, cluster):
             status["jobDeploymentStatus"] = "Running"
 
     def _wait(self, job: Json, status: Json) -> None:
@@ -126,15 +124,15 @@ class RayJobs:
     def _watch(self, job: Json, status: Json) -> None:
         if self._interrupted(job, status, before_running=False) or self._submission_failed(job, status):
             return
-        if (cluster := self._cluster(job)) is None:
+        if (cluster := self._owned.cluster(job)) is None:
             return
         status["rayClusterStatus"] = cluster.get("status") or {}
-        head = self._head(job)
+        head = self._owned.head(job)
         mode = job["spec"].get("submissionMode", "K8sJobMode")
         if mode == "SidecarMode" and head is None:
             status |= {"jobDeploymentStatus": "Failed", "reason": "AppFailed", "message": "Ray head pod not found"}
             return
-        dashboard = self._dashboard(job, cluster)
+        dashboard = self._owned.dashboard(job, cluster)
         if dashboard is None or dashboard.jobs is None:
             return
         info = dashboard.jobs.get(status["jobId"])
@@ -150,7 +148,7 @@ class RayJobs:
         status["rayJobInfo"] = {key: _time(value) for key, value in times.items() if value}
         over = info["status"] in _TERMINAL
         if mode == "K8sJobMode":
-            over = over and (found := self._submitter(job)) is not None and finished(found) is not None
+            over = over and (found := self._owned.submitter(job)) is not None and finished(found) is not None
         elif mode == "SidecarMode":
             over = over and _ended(head, submitter.CONTAINER)
         if over and info["status"] == "FAILED":
@@ -160,7 +158,7 @@ class RayJobs:
 
     def _submission_failed(self, job: Json, status: Json) -> bool:
         """Tell if the submitter has given up, which ends the RayJob."""
-        found = self._submitter(job)
+        found = self._owned.submitter(job)
         if found is None or finished(found) != "Failed":
             return False
         condition = next(each for each in found["status"]["conditions"] if each["type"] == "Failed")
@@ -201,7 +199,7 @@ class RayJobs:
             except ApiError:
                 continue
             word = "RayCluster" if kind == RAYCLUSTER else "RayJobSubmitter"
-            self._tell(job, f"Deleted{word}", f"Deleted {kind.kind} {meta['namespace']}/{name}", "Normal")
+            self._owned.tell(job, f"Deleted{word}", f"Deleted {kind.kind} {meta['namespace']}/{name}", "Normal")
         stage = status.pop("jobDeploymentStatus")
         for key in (
             *("rayClusterStatus", "rayClusterName", "dashboardURL", "jobId"),
@@ -229,109 +227,19 @@ class RayJobs:
         except ApiError:
             return
         text = f"Deleted cluster {meta['namespace']}/{status['rayClusterName']}"
-        self._tell(job, "DeletedRayCluster", text, "Normal")
+        self._owned.tell(job, "DeletedRayCluster", text, "Normal")
 
     def _let_go(self, job: Json) -> None:
         """Stop the job if it may still run, and let the RayJob be deleted."""
         meta, status = job["metadata"], job.get("status") or {}
         if status.get("jobStatus") not in _TERMINAL and status.get("jobId"):
-            cluster = self._find(RAYCLUSTER, meta["namespace"], status.get("rayClusterName", ""))
-            if cluster is not None and (dashboard := self._dashboard(job, cluster)) is not None:
+            cluster = self._owned.find(RAYCLUSTER, meta["namespace"], status.get("rayClusterName", ""))
+            if cluster is not None and (dashboard := self._owned.dashboard(job, cluster)) is not None:
                 dashboard.stop(status["jobId"])
         self._dashboards.leave((meta["namespace"], meta["name"]))
         if FINALIZER in meta.get("finalizers", []):
             left = [name for name in meta["finalizers"] if name != FINALIZER]
             self._store.patch(RAYJOB, meta["namespace"], meta["name"], {"metadata": {"finalizers": left}})
-
-    def _cluster(self, job: Json) -> Json | None:
-        """Give the RayJob's cluster, made if it is missing; None if it cannot be."""
-        meta, spec, name = job["metadata"], job["spec"], job["status"]["rayClusterName"]
-        found = self._find(RAYCLUSTER, meta["namespace"], name)
-        if found is not None or spec.get("clusterSelector"):
-            if found is None:
-                self._later(RAYJOB, meta["namespace"], meta["name"], RETRY)
-            return found
-        wanted: Json = {
-            "apiVersion": RAYCLUSTER.api_version,
-            "kind": RAYCLUSTER.kind,
-            "metadata": {
-                "name": name,
-                "namespace": meta["namespace"],
-                "labels": {**(meta.get("labels") or {}), pods.ORIGIN: meta["name"], pods.ORIGIN_KIND: RAYJOB.kind},
-                "annotations": meta.get("annotations") or {},
-                "ownerReferences": [owner(job, RAYJOB.api_version, RAYJOB.kind)],
-            },
-            "spec": spec["rayClusterSpec"],
-        }
-        if spec.get("submissionMode") == "SidecarMode":
-            wanted = submitter.sidecar(job, wanted)
-        try:
-            made = self._store.create(RAYCLUSTER, meta["namespace"], wanted)
-        except ApiError as error:
-            place = f"{meta['namespace']}/{name}"
-            self._tell(job, "FailedToCreateRayCluster", f"Failed to create RayCluster {place}: {error}")
-            self._later(RAYJOB, meta["namespace"], meta["name"], RETRY)
-            return None
-        self._tell(job, "CreatedRayCluster", f"Created RayCluster {meta['namespace']}/{name}", "Normal")
-        return made
-
-    def _job_service(self, job: Json, cluster: Json) -> None:
-        """Have the Service that is named after the RayJob."""
-        name = f"{job['metadata']['name']}-head-svc"
-        if self._release < (1, 5) or self._find(SERVICE, job["metadata"]["namespace"], name) is not None:
-            return
-        service = pods.head_service(cluster)
-        labels = {pods.ORIGIN: job["metadata"]["name"], pods.ORIGIN_KIND: RAYJOB.kind, pods.TYPE: "head"}
-        service["metadata"] = {
-            "name": name,
-            "labels": labels,
-            "ownerReferences": [owner(job, RAYJOB.api_version, RAYJOB.kind)],
-        }
-        self._store.create(SERVICE, job["metadata"]["namespace"], service)
-
-    def _submit(self, job: Json, cluster: Json) -> bool:
-        """Have the batch Job that submits; tell if there is one."""
-        meta = job["metadata"]
-        if self._find(JOB, meta["namespace"], meta["name"]) is not None:
-            return True
-        try:
-            wanted = submitter.job(job, cluster)
-            self._store.create(POD, meta["namespace"], submitter.pod(wanted, 0), dry_run=True)
-            self._store.create(JOB, meta["namespace"], wanted)
-        except ApiError as error:
-            text = f"Failed to create new Kubernetes Job {_place(job)}: {error}"
-            self._tell(job, "FailedToCreateRayJobSubmitter", text)
-            self._later(RAYJOB, meta["namespace"], meta["name"], RETRY)
-            return False
-        self._tell(job, "CreatedRayJobSubmitter", f"Created Kubernetes Job {_place(job)}", "Normal")
-        self._submitter(job)
-        return True
-
-    def _submitter(self, job: Json) -> Json | None:
-        """Bring the RayJob's batch Job forward, and give it."""
-        found = self._find(JOB, job["metadata"]["namespace"], job["metadata"]["name"])
-        own = found is not None and found["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
-        return self._jobs.reconcile(found) if found is not None and own else None
-
-    def _dashboard(self, job: Json, cluster: Json) -> Dashboard | None:
-        head, port = self._head(job), pods.ports(cluster).get("dashboard")
-        if head is None or port is None:
-            return None
-        return self._dashboards.find(head, port, (job["metadata"]["namespace"], job["metadata"]["name"]))
-
-    def _head(self, job: Json) -> Json | None:
-        labels = f"{pods.CLUSTER}={job['status'].get('rayClusterName', '')},{pods.TYPE}=head"
-        found = self._store.list(POD, job["metadata"]["namespace"], labels=labels)
-        return next((pod for pod in found if "deletionTimestamp" not in pod["metadata"]), None)
-
-    def _find(self, kind: Any, namespace: str, name: str) -> Json | None:
-        try:
-            return self._store.get(kind, namespace, name)
-        except ApiError:
-            return None
-
-    def _tell(self, job: Json, reason: str, message: str, type: str = "Warning") -> None:
-        self._store.event(job, reason, message, type, component="rayjob-controller")
 
 
 def _count(spec: Json, status: Json, stage: str) -> None:
@@ -360,10 +268,6 @@ def _request(job: Json, status: Json) -> Json:
 def _ended(pod: Json | None, container: str) -> bool:
     states = ((pod or {}).get("status") or {}).get("containerStatuses") or []
     return any(each["name"] == container and "terminated" in each["state"] for each in states)
-
-
-def _place(job: Json) -> str:
-    return f"{job['metadata']['namespace']}/{job['metadata']['name']}"
 
 
 def _random() -> str:

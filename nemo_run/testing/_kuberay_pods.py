@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -26,6 +25,8 @@ DASHBOARD_PORT = 8265
 _STEM = 50
 _PORTS = {"client": 10001, "gcs-server": 6379, "dashboard": DASHBOARD_PORT, "metrics": 8080, "serve": 8000}
 _AGENT_PORT, _METRICS_PORT = 52365, 8080
+_SHARED = ("image", "imagePullPolicy", "env", "volumeMounts", "securityContext")
+"""What the init container of a worker has from the Ray container."""
 _WAIT = (
     'until (exec 3<>"/dev/tcp/$FQ_RAY_IP/6379") 2>/dev/null; '
     "do echo 'Waiting for GCS to be ready.'; sleep 0.2; done; echo 'GCS is ready.'"
@@ -54,11 +55,19 @@ def head_pod(cluster: Json) -> Json:
     return pod
 
 
-def worker_pod(cluster: Json, group: Json, number: int) -> Json:
-    """Give a pod of a worker group; *number* (from 1) is no other pod's of this cluster."""
+def worker_pod(cluster: Json, group: Json, number: int, slot: tuple[int, int] | None = None) -> Json:
+    """
+    Give a pod of a worker group.
+
+    Args:
+        number: no other pod's of this cluster, from 1 on.
+        slot: which replica's it is, and which of that one's hosts; KubeRay 1.6 and later tell it in labels.
+    """
     stem = f"{cluster['metadata']['name']}-{group['groupName']}"[:_STEM]
     pod = _pod(cluster, group, "worker", group["groupName"], f"{stem}-worker-")
     pod["metadata"]["annotations"][NUMBER] = str(number)
+    if slot is not None:
+        pod["metadata"]["labels"] |= slot_labels(group, slot)
     container = pod["spec"]["containers"][0]
     name = _full_name(cluster)
     params = {"address": f"{name}:6379", **_params(cluster, group, number=number)}
@@ -71,18 +80,27 @@ def worker_pod(cluster: Json, group: Json, number: int) -> Json:
         "command": ["/bin/bash", "-c", "--"],
         "args": [_WAIT],
         "resources": {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"cpu": "200m", "memory": "256Mi"}},
-        **{key: copied(container[key]) for key in ("image", "env", "volumeMounts") if key in container},
+        **{key: copied(container[key]) for key in _SHARED if key in container},
     }
     pod["spec"]["initContainers"] = [*(pod["spec"].get("initContainers") or []), wait]
     return pod
+
+
+def slot_labels(group: Json, slot: tuple[int, int]) -> dict[str, str]:
+    """Give the labels that tell a worker's replica and host."""
+    replica, host = slot
+    labels = {"ray.io/worker-group-replica-index": str(replica)}
+    if group.get("numOfHosts", 1) > 1:
+        name = f"{group['groupName']}-{replica}"
+        labels |= {"ray.io/worker-group-replica-name": name, "ray.io/replica-host-index": str(host)}
+    return labels
 
 
 def head_service(cluster: Json) -> Json:
     """Give the Service in front of the head."""
     meta = cluster["metadata"]
     own = (cluster["spec"]["headGroupSpec"].get("headService") or {}).get("metadata") or {}
-    labels = {**_labels(cluster, "head", "headgroup"), "ray.io/headless-worker-svc": ""}
-    del labels["ray.io/headless-worker-svc"]
+    labels = _labels(cluster, "head", "headgroup")
     selector = {CLUSTER: meta["name"], TYPE: "head"}
     return {
         "apiVersion": SERVICE.api_version,
@@ -261,15 +279,13 @@ def _autoscaler(cluster: Json, ray: Json) -> Json:
     options = cluster["spec"].get("autoscalerOptions") or {}
     meta = cluster["metadata"]
     words = f"ray kuberay-autoscaler --cluster-name {meta['name']} --cluster-namespace {meta['namespace']}"
-    container: Json = {
+    return {
         "name": "autoscaler",
         "image": options.get("image") or ray["image"],
         "command": ["/bin/bash", "-c", "--"],
         "args": [words],
-        "env": options.get("env") or [],
-        "volumeMounts": options.get("volumeMounts") or [],
+        "env": copied(options.get("env") or []),
+        "volumeMounts": copied(options.get("volumeMounts") or []),
         "resources": options.get("resources")
         or {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"cpu": "500m", "memory": "512Mi"}},
     }
-    result: Json = json.loads(json.dumps(container))
-    return result

@@ -48,3 +48,6 @@ async def _cancel_others() -> None:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     await asyncio.get_running_loop().shutdown_asyncgens()
+    # What was closed just now is really closed a round later.
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)

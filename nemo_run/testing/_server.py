@@ -89,8 +89,13 @@ class Server:
     async def stop(self) -> None:
         """End all streams and listen no more."""
         self._store.changes.close()
-        if self._runner is not None:
+        if self._runner is not None and (server := self._runner.server):
+            open_ones = [each.transport for each in server.connections]
             await self._runner.cleanup()
+            # Closing waits for a reader that has stopped reading, and leaves what was accepted meanwhile.
+            for transport in (*open_ones, *(each.transport for each in server.connections)):
+                if transport is not None:
+                    transport.abort()
 
     async def _note(self, request: web.Request, response: web.StreamResponse) -> None:
         self._record(request, response.status)

@@ -48,6 +48,8 @@ class RayJobSpec:
     command: str
     """Shell text, as `shell_text` gives it."""
     layout: WorkdirLayout | None = None
+    synced: bool = False
+    """Whether files are copied to the volume, so that the command lies in one of them."""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     runtime_env: str | None = None
@@ -166,7 +168,7 @@ def runner_text(job: RayJobSpec) -> str:
     directory; a cluster that was there before may have another.
     """
     lines = ["#!/bin/bash"]
-    if job.cluster_name and job.layout:
+    if job.cluster_name and job.layout and job.synced:
         lines.append(f"cd {shlex.quote(str(job.layout.code_dir))} || exit 1")
     return "\n".join([*lines, job.command, ""])
 
@@ -182,13 +184,13 @@ def entrypoint(job: RayJobSpec) -> str:
     Raises:
         ConfigError: the command is too long to travel in the manifest.
     """
-    if job.layout is not None:
+    if job.layout is not None and job.synced:
         path = str(job.layout.code_dir / runner_path(job))
         if _PLAIN.fullmatch(path):
             return f"bash {path}"
         return _encoded(f"exec bash {shlex.quote(path)}\n")
     # The command does not get the rest of this text as its input.
-    text = _encoded(f"exec bash -c {shlex.quote(job.command)} </dev/null\n")
+    text = _carried(job.command)
     if len(text) > ENTRYPOINT_MAX:
         raise ConfigError(
             "command",
@@ -197,6 +199,15 @@ def entrypoint(job: RayJobSpec) -> str:
             " copied to the volume",
         )
     return text
+
+
+def fits(command: str) -> bool:
+    """Tell whether *command* is short enough to travel in the manifest."""
+    return len(_carried(command)) <= ENTRYPOINT_MAX
+
+
+def _carried(command: str) -> str:
+    return _encoded(f"exec bash -c {shlex.quote(command)} </dev/null\n")
 
 
 def _encoded(text: str) -> str:

@@ -219,7 +219,11 @@ class KubeRayExecutor(Executor):
         """
         layout = self.workdir(local_dir)
         body = raycluster(self, name, layout, pre_ray_start_commands=pre_ray_start_commands)
+        self.tell_what_is_passed(layout)
+        return body
+
+    def tell_what_is_passed(self, layout: WorkdirLayout | None) -> None:
+        """Warn of deprecated arguments, and of fields that are renamed or left out; to be called for each manifest."""
         warn_replaced(layout, deprecated="copying to the first of volume_mounts")
         for note in passed_through(self).notes:
             logger.warning(note)
-        return body

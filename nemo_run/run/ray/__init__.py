@@ -1,0 +1,1 @@
+"""Ray clusters and jobs on Kubernetes: ``cluster.RayCluster`` and ``job.RayJob``."""

@@ -1,0 +1,148 @@
+"""What RayClusters and RayJobs have in common: created whole or not at all, deleted and waited for, asked why."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from nemo_run._kube.resources import EVENT, POD, Resource
+from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock, poll_until
+from nemo_run.core.execution._creation import launch_id
+from nemo_run.core.execution._ownership import LAUNCH_ANNOTATION
+from nemo_run.core.execution._rayjob import CLUSTER_LABEL
+from nemo_run.core.execution._raystate import refusal
+from nemo_run.exceptions import KubeError, NotFound, Rejected, ServerError, Unreachable, WaitTimeout
+
+if TYPE_CHECKING:
+    from nemo_run._kube.api import KubeApi
+
+logger = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+_told: set[str] = set()
+
+
+def signed(body: Mapping[str, Any], annotations: Mapping[str, str] | None = None) -> Json:
+    """Give *body* with a launch id, by which its creator knows it again."""
+    metadata = body["metadata"]
+    added = {LAUNCH_ANNOTATION: secrets.token_hex(16), **(annotations or {})}
+    return {**body, "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), **added}}}
+
+
+@contextmanager
+def undone_on_failure(api: KubeApi, kind: Resource, body: Mapping[str, Any]) -> Iterator[None]:
+    """Remove the object that *body* became, should the block not come to its end; nobody else's of that name."""
+    try:
+        yield
+    except BaseException:
+        try:
+            _remove_own(api, kind, body)
+        except KubeError as error:
+            logger.warning("%s %s may be left over: %s", kind.kind, body["metadata"]["name"], error)
+        raise
+
+
+def _remove_own(api: KubeApi, kind: Resource, body: Mapping[str, Any]) -> None:
+    metadata = body["metadata"]
+    quick = api.patient(5)
+    with suppress(NotFound):
+        there = quick.get(kind, metadata["namespace"], metadata["name"])
+        if launch_id(there) == launch_id(body):
+            quick.delete(kind, metadata["namespace"], metadata["name"], uid=there["metadata"].get("uid"))
+            logger.info("removed %s %s again", kind.kind, metadata["name"])
+
+
+def installed(api: KubeApi, kind: Resource, error: NotFound) -> NotFound:
+    """Give the error to show where creating *kind* met a 404: mostly the operator is not there."""
+    if "namespaces" in error.message:
+        return error
+    return NotFound(
+        "find KubeRay",
+        f"this server has no {kind.kind} in {kind.api_version}; install KubeRay 1.3 or later, or name the right cluster"
+        " with kubeconfig and context",
+        status=404,
+        server=api.server,
+        context=api.context,
+    )
+
+
+def events_of(api: KubeApi, kind: Resource, namespace: str, name: str) -> list[Json]:
+    """List the events of an object, as far as the rights allow."""
+    try:
+        fields = f"involvedObject.kind={kind.kind},involvedObject.name={name}"
+        return api.list(EVENT, namespace, fields=fields)
+    except KubeError as error:
+        if namespace not in _told:
+            _told.add(namespace)
+            logger.info("cannot read the events of namespace %s, so some reasons are not shown: %s", namespace, error)
+        return []
+
+
+def check_not_refused(
+    api: KubeApi, kind: Resource, obj: Mapping[str, Any], events: Sequence[Mapping[str, Any]]
+) -> None:
+    """
+    Look at the *events* of an object without a status: KubeRay gives an invalid one nothing else.
+
+    Raises:
+        Rejected: KubeRay will do nothing about it; says why.
+    """
+    metadata = obj["metadata"]
+    uid = metadata.get("uid")
+    own = [event for event in events if (event.get("involvedObject") or {}).get("uid") in (uid, None, "")]
+    if text := refusal(own):
+        raise Rejected(
+            f"run {kind.kind} {metadata['name']}",
+            f"KubeRay refuses it: {text}",
+            reason=text.partition(":")[0],
+            server=api.server,
+            context=api.context,
+            namespace=metadata.get("namespace", ""),
+        )
+
+
+def delete(api: KubeApi, kind: Resource, namespace: str, name: str) -> bool:
+    """Delete an object; False if it was gone already."""
+    try:
+        api.delete(kind, namespace, name)
+    except NotFound:
+        return False
+    return True
+
+
+def gone(
+    api: KubeApi,
+    kind: Resource,
+    namespace: str,
+    name: str,
+    *,
+    cluster: str,
+    timeout: float,
+    interval: float,
+    clock: Clock = SYSTEM_CLOCK,
+) -> bool:
+    """Wait until an object and the pods of its RayCluster are gone; False if they are not within *timeout* seconds."""
+
+    def left() -> str:
+        try:
+            there = api.get(kind, namespace, name)
+        except NotFound:
+            pods = api.list(POD, namespace, labels=f"{CLUSTER_LABEL}={cluster}") if cluster else []
+            return f"pods {', '.join(pod['metadata']['name'] for pod in pods[:5])}" if pods else ""
+        except (ServerError, Unreachable) as error:
+            return f"no answer ({error.message})"
+        finalizers = there["metadata"].get("finalizers")
+        held = f", which {', '.join(finalizers)} holds: is the KubeRay operator running?" if finalizers else ""
+        return f"{kind.kind} {name}{held}"
+
+    what = f"the end of {kind.kind} {name}"
+    try:
+        poll_until(left, "".__eq__, what=what, timeout=timeout, interval=interval, clock=clock)
+    except WaitTimeout as error:
+        logger.warning("%s", error)
+        return False
+    return True

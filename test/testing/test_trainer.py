@@ -209,9 +209,16 @@ def test_a_running_job_is_ready(node):
     node.until(lambda: node.get("job", TRAINJOB).get("status", {}).get("jobsStatus") == counts(active=1, ready=1))
 
 
+def is_up(node: Working, pod: str) -> None:
+    """Wait until the pod's script has said so: before it handles TERM, it would outlive its grace period."""
+    node.phase(pod, "Running")
+    node.until(lambda: b"up" in node.log(pod))
+
+
 def test_a_deleted_trainjob_takes_all_with_it(node):
-    node.train("job", "trap 'exit 0' TERM; sleep 600 & wait", nodes=2)
-    node.until(lambda: len(node.list()) == 2)
+    node.train("job", "trap 'exit 0' TERM; echo up; sleep 600 & wait", nodes=2)
+    for pod in node.until(lambda: node.list(), lambda pods: len(pods) == 2):
+        is_up(node, pod["metadata"]["name"])
     node.delete("job", TRAINJOB)
     node.until(lambda: not any(node.list(kind) for kind in (TRAINJOB, JOBSET, JOB, POD)))
 
@@ -249,8 +256,9 @@ def test_suspending_takes_the_pods_away(node):
 
 
 def test_a_deleted_pod_is_made_again(node):
-    node.train("job", "trap 'exit 0' TERM; sleep 600 & wait")
+    node.train("job", "trap 'exit 143' TERM; echo up; sleep 600 & wait")
     first = node.until(lambda: node.list())[0]["metadata"]["name"]
+    is_up(node, first)
     node.delete(first)
     node.until(lambda: [pod["metadata"]["name"] for pod in node.list()] not in ([first], []))
 

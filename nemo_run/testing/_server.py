@@ -144,7 +144,7 @@ class Server:
         place = target(path, self._kinds)
         if place is not None:
             self._authorise(user, request, place)
-            if place.kind == POD and place.name and place.sub in ("log", "exec", "binding"):
+            if place.kind == POD and place.name and place.sub in ("log", "exec", "portforward", "binding"):
                 return await self._subresource(request, place)
             return await self._objects.answer(request, place)
         if user == _access.ANONYMOUS:
@@ -208,6 +208,8 @@ class Server:
             return await self.streams.log(request, place)
         if verb in (("GET", "exec"), ("POST", "exec")):
             return await self.streams.exec(request, place)
+        if verb in (("GET", "portforward"), ("POST", "portforward")):
+            return await self.streams.portforward(request, place)
         if verb == ("POST", "binding"):
             return answer(self._bind(await request.json(), place), status=201)
         raise ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from nemo_run._kube.resources import POD
+from nemo_run.testing import _portforward
 from nemo_run.testing import _requests as asked
 from nemo_run.testing._errors import ApiError, bad_request
 from nemo_run.testing._faults import Faults, Meter, StreamCut
@@ -49,7 +50,7 @@ class Node(Protocol):
 
 
 class Streams:
-    """Answers ``pods/log`` and ``pods/exec``."""
+    """Answers ``pods/log``, ``pods/exec`` and ``pods/portforward``."""
 
     def __init__(self, store: Store, faults: Faults) -> None:
         self._store = store
@@ -143,6 +144,15 @@ class Streams:
         finally:
             process.kill()
         return socket
+
+    async def portforward(self, request: web.Request, target: Target) -> web.StreamResponse:
+        """
+        Carry a connection to a port of a pod over a WebSocket.
+
+        Raises:
+            ApiError: there is no such pod, or it does not run.
+        """
+        return await _portforward.forward(request, target, self._store, self._faults, self.node)
 
 
 async def _first(lines: AsyncIterator[bytes], response: web.StreamResponse, request: web.Request) -> bytes:

@@ -105,7 +105,7 @@ def _worker_group(
     )
     params = {**executor.ray_worker_start_params, **group.ray_start_params}
     body: Json = {
-        "groupName": _group_name(group.group_name),
+        "groupName": check_group_name(group.group_name),
         **_replicas(group),
         "rayStartParams": string_map(params, argument="ray_worker_start_params"),
         "template": template(executor, member, layout, start),
@@ -147,7 +147,13 @@ def _replicas(group: KubeRayWorkerGroup) -> Json:
     return {"replicas": group.replicas, "minReplicas": low, "maxReplicas": high}
 
 
-def _group_name(name: str) -> str:
+def check_group_name(name: str) -> str:
+    """
+    Return *name* if a worker group can have it.
+
+    Raises:
+        InvalidName: it cannot.
+    """
     if len(name) > LABEL_MAX or not _GROUP_NAME.fullmatch(name):
         raise InvalidName(
             "group_name",

@@ -34,7 +34,7 @@ class JobPhase:
 
     def __str__(self) -> str:
         text = f"{self.deployment}/{self.job_status}"
-        why = ": ".join(part for part in (self.reason, self.message) if part)
+        why = ": ".join(part for part in (self.reason, self.message.partition("\n")[0]) if part)
         return f"{text} ({why})" if why else text
 
     def as_status(self) -> dict[str, Any]:
@@ -48,12 +48,8 @@ class JobPhase:
         }
 
 
-_ENDS = {
-    ("Complete", "SUCCEEDED"): "SUCCEEDED",
-    ("Complete", "STOPPED"): "CANCELLED",
-    ("Complete", "FAILED"): "FAILED",
-    ("Failed", "STOPPED"): "FAILED",
-}
+_COMPLETE = {"STOPPED": "CANCELLED", "FAILED": "FAILED"}
+"""What Complete means beside success; before KubeRay 1.2 a job that failed was Complete as well."""
 _ENDED = ("Complete", "Failed", "ValidationFailed")
 _RUNS = ("RUNNING", "SUCCEEDED", "FAILED", "STOPPED")
 
@@ -71,7 +67,7 @@ def job_phase(job: Mapping[str, Any]) -> JobPhase:
     deployment = status.get("jobDeploymentStatus") or UNKNOWN
     ended = deployment in _ENDED
     if ended:
-        state = _ENDS.get((deployment, job_status), "SUCCEEDED" if _succeeded(deployment, job_status) else "FAILED")
+        state = _COMPLETE.get(job_status, "SUCCEEDED") if deployment == "Complete" else "FAILED"
     else:
         state = "RUNNING" if deployment == "Running" and job_status in _RUNS else "PENDING"
     return JobPhase(
@@ -83,10 +79,6 @@ def job_phase(job: Mapping[str, Any]) -> JobPhase:
         status.get("message") or "",
         status.get("rayClusterName") or "",
     )
-
-
-def _succeeded(deployment: str, job_status: str) -> bool:
-    return deployment == "Complete" and job_status == UNKNOWN
 
 
 def vanished(last: JobPhase, *, by_us: bool) -> JobPhase:

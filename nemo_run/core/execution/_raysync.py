@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
     from nemo_run.core.execution.kuberay import KubeRayExecutor
 
+__all__ = ["copied", "copy_pod", "local_directory", "sync", "warn_of_others", "workdir_files"]
+
 logger = logging.getLogger(__name__)
 
 _TELL_EVERY = 5.0

@@ -10,9 +10,36 @@ from typing import Any
 
 from nemo_run._kube.layout import WorkdirLayout
 from nemo_run.core.execution._ray import raycluster
+from nemo_run.core.execution._rayedits import (
+    delete_worker_group,
+    duplicate_worker_group,
+    is_valid_label,
+    is_valid_name,
+    populate_meta,
+    populate_ray_head,
+    populate_worker_group,
+    sync_workdir_via_pod,
+    update_worker_group_replicas,
+    update_worker_group_resources,
+)
 from nemo_run.core.execution._raypods import passed_through
 from nemo_run.core.execution._workdir import JOB_SUBPATH, warn_replaced
 from nemo_run.core.execution.base import Executor, current_user
+
+__all__ = [
+    "KubeRayExecutor",
+    "KubeRayWorkerGroup",
+    "delete_worker_group",
+    "duplicate_worker_group",
+    "is_valid_label",
+    "is_valid_name",
+    "populate_meta",
+    "populate_ray_head",
+    "populate_worker_group",
+    "sync_workdir_via_pod",
+    "update_worker_group_replicas",
+    "update_worker_group_resources",
+]
 
 logger = logging.getLogger(__name__)
 

@@ -80,7 +80,8 @@ class RayCluster:
         with self._shown():
             if before := self._port_forward_map.pop(port, None):
                 before.stop_forwarding()
-            self._port_forward_map[port] = self.backend.port_forward(port=port, target_port=target_port, wait=wait)
+            forward = self.backend.port_forward(port=port, target_port=target_port, wait=wait)
+            self._port_forward_map[forward.port] = forward
 
     def stop(self) -> None:
         """End all port-forwards, delete the cluster, and wait until it and its pods are gone."""

@@ -246,6 +246,7 @@ class KubeRayJob:
         self._told: set[str] = set()
         self._last: _raystate.JobPhase | None = None
         self._stopped = False
+        self._code_dir = ""
 
     def start(
         self,
@@ -283,6 +284,7 @@ class KubeRayJob:
             self._submit(body, spec, directory)
         logger.info("created RayJob %s in namespace %s", self.job_name, self._namespace)
         self._stopped = False
+        self._code_dir = str(layout.code_dir) if layout else ""
         self._last = _raystate.job_phase(body)
         return None
 
@@ -303,9 +305,9 @@ class KubeRayJob:
         phase = self._look()
         if display:
             waits = "" if phase.ended else _jobs.waits_for(self._connect(), self._namespace, self.job_name, phase)
-            code = self.executor.code_dir if self.executor.workdir_volume_mount else ""
-            text = _texts.job_text(self._namespace, self.job_name, phase, code_dir=code, waits_for=waits)
-            logger.info(text)
+            logger.info(
+                _texts.job_text(self._namespace, self.job_name, phase, code_dir=self._code_dir, waits_for=waits)
+            )
         return phase.as_status()
 
     def logs(self, follow: bool = False, lines: int = 100, timeout: int | None = None) -> None:
@@ -466,7 +468,7 @@ class KubeRayJob:
 
     def _tell_end(self, phase: _raystate.JobPhase) -> None:
         level = logging.INFO if phase.state == "SUCCEEDED" else logging.ERROR
-        logger.log(level, "RayJob %s ended: %s, %s", self.job_name, phase.state, phase)
+        logger.log(level, "RayJob %s: %s, %s", self.job_name, phase.state, phase)
 
 
 def _connected(executor: KubeRayExecutor) -> KubeApi:

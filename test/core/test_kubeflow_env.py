@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -60,6 +62,31 @@ def test_none_leaves_out_and_numbers_become_text():
     assert env_of(executor) == [{"name": "B", "value": "3"}, {"name": "C", "value": "0.5"}]
 
 
+FIELDS = [
+    pytest.param(lambda name, value: {"env_vars": {name: value}}, "env_vars", id="env_vars"),
+    pytest.param(lambda name, value: {"env_list": [{"name": name, "value": value}]}, "env_list", id="env_list"),
+    pytest.param(lambda name, value: {"_task_env": {name: value}}, "Script.env", id="Script.env"),
+    pytest.param(
+        lambda name, value: {"container_kwargs": {"env": [{"name": name, "value": value}]}},
+        "container_kwargs['env']",
+        id="container_kwargs",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "argument"), FIELDS)
+@pytest.mark.parametrize(
+    ("name", "value", "key"), [("A", True, "['A']"), ("A", ["x"], "['A']"), ("PET_NNODES", "4", ""), ("A", "\0", "")]
+)
+def test_a_refusal_names_where_the_value_came_from(fields, argument, name, value, key):
+    executor = KubeflowExecutor()
+    for field, content in fields(name, value).items():
+        setattr(executor, field, content)
+    with pytest.raises(ConfigError) as caught:
+        env_of(executor)
+    assert caught.value.argument == f"{argument}{key}"
+
+
 @pytest.mark.parametrize("fields", [{"env_vars": {"A": True}}, {"env_list": [{"name": "A", "value": False}]}])
 def test_a_boolean_is_refused(fields):
     with pytest.raises(ConfigError, match="'1' or 'true'"):
@@ -82,7 +109,24 @@ def test_what_no_variable_can_carry_is_refused(env_vars):
         env_of(KubeflowExecutor(env_vars=env_vars))
 
 
-VALUES = ["a b", "it's", '"q"', "$X", "${LIB}", "$$", "$$$", "$(X)", "$$(X)", "`id`", "l1\nl2\n", "", "é", "$", "a$"]
+VALUES = [
+    "a b",
+    "it's",
+    '"q"',
+    "$X",
+    "${LIB}",
+    "$$",
+    "$$$",
+    "$(X)",
+    "$$(X)",
+    "$$(A)",
+    "`id`",
+    "l1\nl2\n",
+    "",
+    "é",
+    "$",
+    "a$",
+]
 
 
 @pytest.mark.parametrize("value", VALUES)
@@ -108,6 +152,46 @@ def test_a_value_that_extends_itself_is_left_to_the_shell(value, where):
     executor._task_env.update({"PYTHONPATH": value} if where == "task" else {})
     assert env_of(executor) == []
     assert 'export PYTHONPATH="/x:${PYTHONPATH-}"\n' in script_of(executor)
+
+
+def test_two_dollars_before_a_parenthesis_are_text():
+    """Kubernetes would make one of them; values arrive as they were written."""
+    assert kubelet(env_of(KubeflowExecutor(env_vars={"B": "b", "E": "$$(B)"}))) == {"B": "b", "E": "$$(B)"}
+
+
+def exported(executor: KubeflowExecutor, image: dict[str, str], *names: str) -> list[str]:
+    """Give the variables as a process sees them that kubelet and launch script prepare an environment for."""
+    environ = {"PATH": "/usr/bin:/bin", **image, **kubelet(env_of(executor))}
+    code = f"import os, sys; sys.stdout.write('\\n'.join(os.environ.get(name, '-') for name in {names}))"
+    script = executor.get_job_body("n", [sys.executable, "-c", code])["spec"]["trainer"]["command"][2]
+    done = subprocess.run(
+        ["bash", "-c", script.replace("$$", "$")], env=environ, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return done.stdout.split("\n")
+
+
+def test_an_exported_value_refers_to_variables_of_ours():
+    executor = KubeflowExecutor(env_vars={"BASE": "/b", "P": "$(BASE)/x:$P", "C": "$(P)/y", "D": "$(C)|$(NO)|$$(P)"})
+    seen = exported(executor, {"P": "/image"}, "P", "C", "D")
+    assert seen == ["/b/x:/image", "/b/x:/image/y", "/b/x:/image/y|$(NO)|$$(P)"]
+    assert env_of(executor) == [{"name": "BASE", "value": "/b"}]
+
+
+def test_a_later_layer_extends_what_an_earlier_one_says():
+    executor = KubeflowExecutor(
+        env_vars={"P": "/vars", "Q": "/vars:$Q", "R": "/vars"},
+        env_list=[{"name": "P", "value": "/list:$(P)"}, {"name": "R", "value": "/list"}],
+    )
+    executor._task_env.update({"P": "/script:$P", "Q": "/script:${Q}", "R": "/script:$R"})
+    seen = exported(executor, {"P": "/image", "Q": "/image", "R": "/image"}, "P", "Q", "R")
+    assert seen == ["/list:/script:/vars", "/script:/vars:/image", "/list"]
+
+
+def test_a_secret_of_kubernetes_can_be_extended():
+    secret = {"name": "P", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+    executor = KubeflowExecutor(env_list=[secret, {"name": "P", "value": "/x:$P"}])
+    assert env_of(executor) == [secret]
+    assert 'export P="/x:${P-}"\n' in script_of(executor)
 
 
 @pytest.mark.parametrize("name", ["MY-NAME", "my.name", "1X"])

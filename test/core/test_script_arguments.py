@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nemo_run.core.execution._env import Export
 from nemo_run.core.execution._script import ARGUMENT_MAX, Workdir, launch_script, quoted, with_parents
 from nemo_run.exceptions import ConfigError
 
@@ -30,7 +31,7 @@ def ran(script: str, env: dict[str, str] | None = None) -> tuple[list[str], dict
 
 
 def arguments_of(*arguments: str, env: dict[str, str] | None = None, workdir: Workdir | None = None) -> list[str]:
-    return ran(launch_script([*SHOW, *arguments], exports={}, workdir=workdir), env)[0]
+    return ran(launch_script([*SHOW, *arguments], exports=(), workdir=workdir), env)[0]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_the_environment_passes_through_untouched():
         "H": "é",
         "I": "$$",
     }
-    _, seen = ran(launch_script(SHOW, exports={}), values)
+    _, seen = ran(launch_script(SHOW, exports=()), values)
     assert {name: seen[name] for name in values} == values
 
 
@@ -127,17 +128,27 @@ def test_the_environment_passes_through_untouched():
 )
 def test_a_value_extends_the_variable_that_the_image_has(value, before, after):
     env = {"HOME": "/root"} | ({} if before is None else {"PYTHONPATH": before})
-    _, seen = ran(launch_script(SHOW, exports={"PYTHONPATH": value}), env)
+    _, seen = ran(launch_script(SHOW, exports=[Export("PYTHONPATH", value)]), env)
     assert seen["PYTHONPATH"] == after
 
 
 def test_arguments_see_the_extended_value():
-    script = launch_script([*SHOW, "$PYTHONPATH"], exports={"PYTHONPATH": "/x:$PYTHONPATH"})
+    script = launch_script([*SHOW, "$PYTHONPATH"], exports=[Export("PYTHONPATH", "/x:$PYTHONPATH")])
     assert ran(script, {"PYTHONPATH": "/i"})[0] == ["/x:/i"]
 
 
+def test_an_export_refers_to_variables_by_kubernetes_references():
+    """Those that are set, and in the order of the exports; a pair of dollars is text."""
+    exports = [
+        Export("P", "$(BASE)/x:$P:$(NO):$$(BASE)", frozenset({"BASE"})),
+        Export("C", "$(P)/y:$(my-var)", frozenset({"BASE", "P", "my-var"})),
+    ]
+    _, seen = ran(launch_script(SHOW, exports=exports), {"BASE": "/b c", "P": "/image", "my-var": "m", "NO": "set"})
+    assert (seen["P"], seen["C"]) == ("/b c/x:/image:$(NO):$$(BASE)", "/b c/x:/image:$(NO):$$(BASE)/y:m")
+
+
 def test_python_does_not_buffer_and_knows_the_retries_unless_told_otherwise():
-    script = launch_script(SHOW, exports={}, max_retries=3)
+    script = launch_script(SHOW, exports=(), max_retries=3)
     _, seen = ran(script)
     assert (seen["PYTHONUNBUFFERED"], seen["TORCHX_MAX_RETRIES"]) == ("1", "3")
     _, seen = ran(script, {"PYTHONUNBUFFERED": ""})
@@ -145,18 +156,18 @@ def test_python_does_not_buffer_and_knows_the_retries_unless_told_otherwise():
 
 
 def test_the_process_takes_the_shells_place_so_that_signals_reach_it():
-    text = launch_script(["bash", "-c", "echo $$ >&2; ps -o pid= -p $$ >&2; kill -TERM $$"], exports={})
+    text = launch_script(["bash", "-c", "echo $$ >&2; ps -o pid= -p $$ >&2; kill -TERM $$"], exports=())
     done = subprocess.run(["/bin/bash", "-c", text], capture_output=True, timeout=30)
     assert done.returncode == -15
 
 
 @pytest.mark.parametrize("code", [0, 1, 3, 137])
 def test_the_exit_code_is_the_programs(code):
-    assert subprocess.run(["bash", "-c", launch_script(["bash", "-c", f"exit {code}"], exports={})]).returncode == code
+    assert subprocess.run(["bash", "-c", launch_script(["bash", "-c", f"exit {code}"], exports=())]).returncode == code
 
 
 def test_a_program_that_is_not_there_is_named():
-    done = subprocess.run(["bash", "-c", launch_script(["no-such"], exports={}), "launch.sh"], capture_output=True)
+    done = subprocess.run(["bash", "-c", launch_script(["no-such"], exports=()), "launch.sh"], capture_output=True)
     assert done.returncode == 127
     assert b"launch.sh" in done.stderr
     assert b"no-such: not found" in done.stderr
@@ -190,7 +201,7 @@ WORKDIR = Workdir(
     ],
 )
 def test_only_the_paths_of_what_is_sent_are_rewritten(argument, expected):
-    text = launch_script(["show", argument], exports={}, workdir=WORKDIR)
+    text = launch_script(["show", argument], exports=(), workdir=WORKDIR)
     command = text.splitlines()[-1].removeprefix("exec show ")
     done = subprocess.run(["bash", "-c", f"printf %s {command}"], capture_output=True, check=True)
     assert done.stdout.decode() == expected
@@ -198,7 +209,7 @@ def test_only_the_paths_of_what_is_sent_are_rewritten(argument, expected):
 
 def test_no_program_is_refused():
     with pytest.raises(ConfigError, match="give the program to run"):
-        launch_script([], exports={})
+        launch_script([], exports=())
 
 
 @pytest.mark.parametrize(
@@ -208,11 +219,11 @@ def test_no_program_is_refused():
 )
 def test_an_argument_that_no_process_can_be_given_is_refused(argument, text):
     with pytest.raises(ConfigError, match=text):
-        launch_script(["python", argument], exports={})
+        launch_script(["python", argument], exports=())
 
 
 def test_the_longest_argument_is_taken(tmp_path: Path):
     script = tmp_path / "launch.sh"
-    script.write_text(launch_script(["bash", "-c", "echo ${#1}", "x", "y" * ARGUMENT_MAX], exports={}))
+    script.write_text(launch_script(["bash", "-c", "echo ${#1}", "x", "y" * ARGUMENT_MAX], exports=()))
     done = subprocess.run(["bash", script], capture_output=True, check=True)
     assert done.stdout == b"%d\n" % ARGUMENT_MAX

@@ -66,7 +66,7 @@ class Box:
             sent=with_parents(map(PurePosixPath, self.files)),
         )
         code.mkdir(parents=True, exist_ok=True)
-        (code / "launch.sh").write_text(launch_script([*SHOW, *arguments], exports={}, workdir=workdir))
+        (code / "launch.sh").write_text(launch_script([*SHOW, *arguments], exports=(), workdir=workdir))
         box = self.tmp_path / "box"
         box.mkdir(exist_ok=True)
         inside = _BOX.format(
@@ -169,7 +169,7 @@ def test_code_that_is_missing_ends_the_job_with_the_reason(tmp_path):
         mount_paths=[PurePosixPath("/nemo_run")],
         sent=["code/a"],
     )
-    text = launch_script(SHOW, exports={}, workdir=workdir)
+    text = launch_script(SHOW, exports=(), workdir=workdir)
     done = subprocess.run(["bash", "-c", text, "launch.sh"], capture_output=True, text=True)
     assert done.returncode == 1
     assert "No such file or directory" in done.stderr

@@ -15,7 +15,8 @@ from typing import Any
 from nemo_run._kube.mounts import Json
 from nemo_run.exceptions import ConfigError
 
-_REFERENCE_OR_DOLLAR = re.compile(r"\$\(([^()$]*)\)|\$")
+# A pair first, as the kubelet reads it: in `$$(NAME)` there is no reference.
+_REFERENCE_OR_DOLLARS = re.compile(r"\$\$|\$\(([^()$]*)\)|\$")
 
 
 def merge_env(*lists: Iterable[Mapping[str, Any]], argument: str = "env_list") -> list[Json]:
@@ -47,7 +48,7 @@ def literal(text: str, *, references: Collection[str] = ()) -> str:
 
     ``$(NAME)`` stays Kubernetes' reference where NAME is one of *references*.
     """
-    return _REFERENCE_OR_DOLLAR.sub(lambda match: _kept_or_doubled(match, references), text)
+    return _REFERENCE_OR_DOLLARS.sub(lambda match: _kept_or_doubled(match, references), text)
 
 
 def literal_env(entries: Iterable[Mapping[str, Any]]) -> list[Json]:
@@ -60,7 +61,8 @@ def literal_env(entries: Iterable[Mapping[str, Any]]) -> list[Json]:
 
 
 def _kept_or_doubled(match: re.Match[str], references: Collection[str]) -> str:
-    return match.group() if match.group(1) in references else "$" + match.group()
+    text = match.group()
+    return text if match.group(1) in references else text.replace("$", "$$")
 
 
 def _env_name(name: Any, argument: str) -> str:

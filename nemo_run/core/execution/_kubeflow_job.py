@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from nemo_run._kube.layout import WorkdirLayout, merged_mounts, merged_volumes
 from nemo_run._kube.manifests.pods import literal, merge_named, resources, string_map
 from nemo_run._kube.names import label_value
 from nemo_run.core.execution import _env, _ownership, _passthrough, _secrets, _trainjob
+from nemo_run.core.execution._checks import check_kubeflow
 from nemo_run.core.execution._script import ARGUMENT_MAX, Workdir, launch_script
 from nemo_run.core.execution._workdir import JOB_SUBPATH
 from nemo_run.core.execution.base import current_user
@@ -33,10 +34,11 @@ class Built:
 
 def layout(executor: KubeflowExecutor, local_dir: str | None = None) -> WorkdirLayout | None:
     """Work out where on which volume the job's code lies; None without a workdir."""
+    check_kubeflow(executor)
     local = local_dir or executor.workdir_local_path
     return WorkdirLayout.resolve(
-        volumes=executor.volumes,
-        volume_mounts=executor.volume_mounts,
+        volumes=executor.volumes or (),
+        volume_mounts=executor.volume_mounts or (),
         workdir_volume_mount=executor.workdir_volume_mount,
         code_subpath=executor.code_subpath,
         default_subpath=JOB_SUBPATH,
@@ -53,9 +55,13 @@ def layout(executor: KubeflowExecutor, local_dir: str | None = None) -> WorkdirL
 
 def environment(executor: KubeflowExecutor) -> _env.Environment:
     """Merge the executor's variables, the task's, ``env_list``, and what ``container_kwargs`` has of the latter."""
-    layers = [("env_vars", executor.env_vars), ("Script.env", executor._task_env)]
-    listed = [*executor.env_list, *(executor.container_kwargs.get("env") or ())]
-    return _env.environment(layers, listed, reserved=_env.RESERVED if "torch" in executor.runtime_ref else ())
+    layers: list[tuple[str, Any]] = [
+        ("env_vars", executor.env_vars),
+        ("Script.env", executor._task_env),
+        ("env_list", executor.env_list),
+        ("container_kwargs['env']", executor.container_kwargs.get("env") or ()),
+    ]
+    return _env.environment(layers, reserved=_env.RESERVED if "torch" in executor.runtime_ref else ())
 
 
 def script(executor: KubeflowExecutor, command: Sequence[str], *, max_retries: int, sent: frozenset[str]) -> str:
@@ -65,14 +71,16 @@ def script(executor: KubeflowExecutor, command: Sequence[str], *, max_retries: i
         return _carried(executor, command, exports, max_retries)
     workdir = Workdir(
         code_dir=place.code_dir,
-        mount_paths=[PurePosixPath(mount["mountPath"]) for mount in place.mounts(executor.volume_mounts)],
+        mount_paths=[PurePosixPath(mount["mountPath"]) for mount in place.mounts(executor.volume_mounts or ())],
         sent=sent,
         local=_local_names(executor.workdir_local_path),
     )
     return launch_script(command, exports=exports, max_retries=max_retries, workdir=workdir)
 
 
-def _carried(executor: KubeflowExecutor, command: Sequence[str], exports: Mapping[str, str], max_retries: int) -> str:
+def _carried(
+    executor: KubeflowExecutor, command: Sequence[str], exports: Sequence[_env.Export], max_retries: int
+) -> str:
     """Give the text of a launch script that one argument of the container holds, as there is no workdir."""
     files = executor._task_files
     # Before the launch script, which says of one argument what is true of all.
@@ -115,13 +123,13 @@ def built(executor: KubeflowExecutor, name: str, command: Sequence[str], dialect
     place = layout(executor)
     env = environment(executor)
     extra.trainer.pop("env", None)
-    mounts = [*executor.volume_mounts, *_taken_mounts(extra, executor.container_name)]
-    volumes = merge_named(merged_volumes(executor.volumes), extra.pod.pop("volumes", None) or ())
+    mounts = [*(executor.volume_mounts or ()), *_taken_mounts(extra, executor.container_name)]
+    volumes = merge_named(merged_volumes(executor.volumes or ()), extra.pod.pop("volumes", None) or ())
     job = _trainjob.TrainJob(
         name=name,
         namespace=executor.namespace,
-        labels={**_labels(executor.labels, "labels"), **own_labels(executor)},
-        annotations=string_map(executor.annotations, argument="annotations"),
+        labels={**_labels(executor.labels or {}, "labels"), **own_labels(executor)},
+        annotations=string_map(executor.annotations or {}, argument="annotations"),
         runtime=executor.runtime_ref,
         trainer={
             "numNodes": executor.nnodes(),
@@ -133,13 +141,13 @@ def built(executor: KubeflowExecutor, name: str, command: Sequence[str], dialect
         },
         pod={
             "volumes": place.volumes(volumes) if place else merged_volumes(volumes),
-            "imagePullSecrets": [{"name": secret} for secret in executor.image_pull_secrets],
+            "imagePullSecrets": [{"name": secret} for secret in executor.image_pull_secrets or ()],
             "tolerations": executor.tolerations,
             "affinity": executor.affinity,
         },
         mounts=place.mounts(mounts) if place else merged_mounts(mounts),
-        pod_labels=_labels(executor.pod_labels, "pod_labels"),
-        pod_annotations=string_map(executor.pod_annotations, argument="pod_annotations"),
+        pod_labels=_labels(executor.pod_labels or {}, "pod_labels"),
+        pod_annotations=string_map(executor.pod_annotations or {}, argument="pod_annotations"),
         container=executor.container_name,
         placed=extra,
     )

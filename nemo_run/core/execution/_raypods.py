@@ -18,7 +18,7 @@ from nemo_run._kube.manifests.fields import CONTAINER, POD_SPEC, known_fields
 from nemo_run._kube.manifests.pods import PodShape, label_map, literal, pod_spec, prune, string_map
 from nemo_run._kube.mounts import Json, merged_mounts, merged_volumes
 from nemo_run.core.execution._env import Environment, environment
-from nemo_run.core.execution._script import extended
+from nemo_run.core.execution._script import assignment
 from nemo_run.exceptions import ConfigError
 
 if TYPE_CHECKING:
@@ -103,7 +103,13 @@ def _placement(executor: KubeRayExecutor) -> Json:
 
 
 def _ray_container(executor: KubeRayExecutor, member: Member, passed: Json, start: Sequence[str]) -> Json:
-    env = environment([("env_vars", executor.env_vars)], [*executor.env_list, *(passed.get("env") or ())])
+    env = environment(
+        [
+            ("env_vars", executor.env_vars),
+            ("env_list", executor.env_list),
+            ("container_kwargs['env']", passed.get("env") or ()),
+        ]
+    )
     container: Json = {
         "name": member.container,
         "image": executor.image,
@@ -155,7 +161,7 @@ def _before_ray(commands: Sequence[str], env: Environment, passed: Json) -> Json
     for command in commands:
         if _STARTS_RAY.search(command):
             raise ConfigError("pre_ray_start_commands", command, "leave 'ray start' out; KubeRay runs it")
-    lines = [f"export {name}={extended(name, value)}" for name, value in env.exports.items()]
+    lines = [f"export {assignment(export)}" for export in env.exports]
     lines += commands
     if not lines:
         return {}

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from nemo_run.core.execution._env import own_reference
+from nemo_run.core.execution._env import Export, references
 from nemo_run.exceptions import ConfigError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ _ROOT = "_nemo_run_root"
 """The script's own variable: /nemo_run where it is our link, else the code directory."""
 
 _VARIABLE = re.compile(r"\$\$|\$(?:(?P<bare>[A-Za-z_][A-Za-z0-9_]*)|\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*)\})")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LINKED = re.compile(r"(?P<option>[^=/]*=)?/nemo_run/(?P<rest>(?:code|configs|scripts)/.+)", re.DOTALL)
 _IN_DOUBLE_QUOTES = re.compile(r'[\\"`$]')
 
@@ -62,7 +63,7 @@ class Workdir:
 def launch_script(
     command: Sequence[str],
     *,
-    exports: Mapping[str, str],
+    exports: Iterable[Export],
     max_retries: int = 0,
     workdir: Workdir | None = None,
     files: Mapping[str, str] | None = None,
@@ -71,7 +72,7 @@ def launch_script(
     Give the text of ``launch.sh`` for *command*, a list of arguments.
 
     Args:
-        exports: variables whose value refers to their own former value.
+        exports: variables that the script sets, in this order.
         workdir: None where the container has no files of ours.
         files: texts that the script itself writes, by their path below ``$NEMO_RUN_DIR``; only without a workdir.
 
@@ -89,7 +90,7 @@ def launch_script(
         root=_ROOT if workdir and workdir.links else "",
         directory=workdir and workdir.packed and shlex.quote(str(workdir.code_dir / "code")),
         max_retries=int(max_retries),
-        exports=[f"{name}={extended(name, value)}" for name, value in exports.items()],
+        exports=[assignment(export) for export in exports],
         command=" ".join(_argument(argument, workdir) for argument in command),
     )
 
@@ -135,9 +136,17 @@ def _sent_path(argument: str, workdir: Workdir) -> tuple[str, str | None]:
     return "", None
 
 
-def extended(name: str, value: str) -> str:
-    """Quote *value* for bash with references to *name*, its former value, expanded; nothing where it has none."""
-    return _double_quoted(value, own_reference(name), lambda match: f"${{{name}-}}" if match["own"] else None)
+def assignment(export: Export) -> str:
+    """Give ``NAME=value`` for bash, with references to its former value and to other variables expanded."""
+
+    def expansion(match: re.Match[str]) -> str | None:
+        name = export.name if match["own"] else match["other"]
+        if name is None or not (match["own"] or name in export.references):
+            return None
+        # A shell has no name for a variable such as my-var, but passes it on.
+        return f"${{{name}-}}" if _NAME.fullmatch(name) else f"$(printenv {shlex.quote(name)})"
+
+    return f"{export.name}={_double_quoted(export.value, references(export.name), expansion)}"
 
 
 def _expansion(match: re.Match[str]) -> str | None:

@@ -13,7 +13,7 @@ from nemo_run.testing._kinds import SERVICE
 from nemo_run.testing._kuberay_rules import cluster_problem, release
 from nemo_run.testing._kuberay_status import Failure, desired, phase, settled, status
 from nemo_run.testing._podstatus import now
-from nemo_run.testing._store import Store
+from nemo_run.testing._store import Store, random_suffix
 
 Json = dict[str, Any]
 Later = Callable[[Resource, str, str, float], None]
@@ -107,13 +107,17 @@ class RayClusters:
         return list(free[:missing])
 
     def _create(self, cluster: Json, pod: Json, kind: str) -> Failure | None:
-        namespace = cluster["metadata"]["namespace"]
+        namespace, stem = cluster["metadata"]["namespace"], pod["metadata"].pop("generateName")
+        name = pod["metadata"]["name"] = stem + random_suffix()
         try:
             made = self._store.create(POD, namespace, pod)
         except ApiError as error:
-            text = f"Failed to create {kind.lower()} Pod {namespace}/{pod['metadata']['generateName']}, {error}"
-            self._tell(cluster, f"FailedToCreate{kind}Pod", text)
-            return f"FailedCreate{kind}Pod", str(error)
+            # The same words for each try, or each would be news that leads to the next one.
+            why = str(error).replace(name, stem)
+            self._tell(
+                cluster, f"FailedToCreate{kind}Pod", f"Failed to create {kind.lower()} Pod {namespace}/{stem}, {why}"
+            )
+            return f"FailedCreate{kind}Pod", why
         text = f"Created {kind.lower()} Pod {namespace}/{made['metadata']['name']}"
         self._tell(cluster, f"Created{kind}Pod", text, "Normal")
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -18,12 +17,11 @@ from nemo_run.testing._kuberay_dashboard import Dashboards
 from nemo_run.testing._kuberay_owned import Owned, place
 from nemo_run.testing._kuberay_rules import job_problem, release
 from nemo_run.testing._podstatus import now
-from nemo_run.testing._store import Store, copied
+from nemo_run.testing._store import Store, copied, random_suffix
 
 Json = dict[str, Any]
 
 FINALIZER = "ray.io/rayjob-finalizer"
-_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 _TERMINAL = ("SUCCEEDED", "FAILED", "STOPPED")
 _OVER = ("Complete", "Failed")
 
@@ -92,11 +90,11 @@ class RayJobs:
             finalizers = [*meta.get("finalizers", []), FINALIZER]
             self._store.patch(RAYJOB, meta["namespace"], meta["name"], {"metadata": {"finalizers": finalizers}})
         if spec.get("submissionMode") != "InteractiveMode" and not status.get("jobId"):
-            status["jobId"] = spec.get("jobId") or f"{meta['name']}-{_random()}"
+            status["jobId"] = spec.get("jobId") or f"{meta['name']}-{random_suffix()}"
         if not status.get("rayClusterName"):
             stem = meta["name"] if self._release >= (1, 4) else f"{meta['name']}-raycluster"
             chosen = (spec.get("clusterSelector") or {}).get(pods.CLUSTER)
-            status["rayClusterName"] = chosen or f"{stem}-{_random()}"
+            status["rayClusterName"] = chosen or f"{stem}-{random_suffix()}"
         status |= {"jobDeploymentStatus": "Initializing", "startTime": now()}
 
     def _initialize(self, job: Json, status: Json) -> None:
@@ -268,10 +266,6 @@ def _request(job: Json, status: Json) -> Json:
 def _ended(pod: Json | None, container: str) -> bool:
     states = ((pod or {}).get("status") or {}).get("containerStatuses") or []
     return any(each["name"] == container and "terminated" in each["state"] for each in states)
-
-
-def _random() -> str:
-    return "".join(random.choices(_SUFFIX, k=5))  # noqa: S311 - a name, no secret
 
 
 def _time(milliseconds: int) -> str:

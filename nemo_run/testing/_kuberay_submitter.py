@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from typing import Any
 
 import yaml
@@ -14,13 +13,12 @@ from nemo_run.testing._jobset import owner
 from nemo_run.testing._kinds import JOB
 from nemo_run.testing._kuberay_pods import CLUSTER, ORIGIN, ORIGIN_KIND, ports, ray_container, submitted_from
 from nemo_run.testing._networks import NETWORK
-from nemo_run.testing._store import copied
+from nemo_run.testing._store import copied, random_suffix
 
 Json = dict[str, Any]
 
 CONTAINER = "ray-job-submitter"
 _RESOURCES = {"requests": {"cpu": "500m", "memory": "200Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
-_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def job(rayjob: Json, cluster: Json) -> Json:
@@ -79,12 +77,11 @@ def pod(job: Json, index: int) -> Json:
         "batch.kubernetes.io/controller-uid": uid,
         "controller-uid": uid,
     }
-    suffix = "".join(random.choices(_SUFFIX, k=5))  # noqa: S311 - a name, no secret
     return {
         "apiVersion": POD.api_version,
         "kind": POD.kind,
         "metadata": {
-            "name": f"{name}-{suffix}",
+            "name": f"{name}-{random_suffix()}",
             "labels": {**template["metadata"]["labels"], **labels},
             "annotations": template["metadata"]["annotations"],
             "ownerReferences": [owner(job, JOB.api_version, JOB.kind)],

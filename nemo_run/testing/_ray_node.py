@@ -24,7 +24,7 @@ from typing import Any
 
 Json = dict[str, Any]
 
-LOGS = Path("/tmp/ray/session_latest/logs")  # noqa: S108 - where Ray has them
+DIRECTORY = "/tmp/ray"  # noqa: S108 - where Ray has its files
 PATIENCE = 10.0
 """Seconds without its head after which a worker gives up."""
 STOP_SECONDS = 3.0
@@ -44,7 +44,7 @@ class Refused(Exception):
 class Job:
     """One submitted entrypoint."""
 
-    def __init__(self, request: Json) -> None:
+    def __init__(self, request: Json, logs: Path) -> None:
         self.id = str(request.get("submission_id") or f"raysubmit_{os.urandom(8).hex()}")
         self.entrypoint = str(request["entrypoint"])
         self.runtime_env: Json = request.get("runtime_env") or {}
@@ -53,9 +53,9 @@ class Job:
         self.message = "Job has not started yet. It may be waiting for the runtime environment to be set up."
         self.start, self.end = _milliseconds(), 0
         self.exit_code: int | None = None
-        self.log = LOGS / f"job-driver-{self.id}.log"
+        self.log = logs / f"job-driver-{self.id}.log"
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        self.log.touch()
+        self.log.write_bytes(b"")
         self._stopped = False
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -137,7 +137,8 @@ class Job:
 class Jobs:
     """The jobs of a head."""
 
-    def __init__(self) -> None:
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
         self._jobs: dict[str, Job] = {}
 
     def all(self) -> list[Job]:
@@ -165,7 +166,7 @@ class Jobs:
         if request.get("submission_id") in self._jobs:
             why = f"Job with submission_id {request['submission_id']} already exists."
             raise Refused(500, f"{why} Please use a different submission_id.")
-        job = Job(request)
+        job = Job(request, self._logs)
         self._jobs[job.id] = job
         threading.Thread(target=job.run, daemon=True).start()
         return job
@@ -268,16 +269,16 @@ def serve(ports: list[int], jobs: Jobs | None) -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
 
 
-def watch(address: str) -> None:
-    """Return once the head at *address* cannot be reached any more."""
+def watch(address: str, patience: float = PATIENCE) -> None:
+    """Return once the head at *address* has been out of reach for *patience* seconds."""
     host, _, port = address.rpartition(":")
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         try:
             with socket.create_connection((host, int(port)), 5) as connection:
                 connection.settimeout(None)
                 connection.recv(1)
-            deadline = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + patience
         except OSError:
             pass
         time.sleep(0.2)
@@ -286,7 +287,7 @@ def watch(address: str) -> None:
 def start(options: argparse.Namespace) -> int:
     """Be a node until the end, or in the background without ``--block``."""
     agent = [options.dashboard_agent_listen_port, options.metrics_export_port]
-    jobs = Jobs() if options.head else None
+    jobs = Jobs(Path(options.temp_dir, "session_latest", "logs")) if options.head else None
     if not options.block and os.fork():
         return 0
     if jobs is not None:
@@ -330,6 +331,7 @@ def parser() -> argparse.ArgumentParser:
     node.add_argument("--head", action="store_true")
     node.add_argument("--block", action="store_true")
     node.add_argument("--address", default="")
+    node.add_argument("--temp-dir", default=DIRECTORY)
     for name, port in (
         ("--port", 6379),
         ("--dashboard-port", 8265),

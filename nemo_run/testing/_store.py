@@ -107,7 +107,7 @@ class Store:
         for key in (*_FIXED[:-1], "resourceVersion", "selfLink"):
             meta.pop(key, None)
         if not meta.get("name") and meta.get("generateName"):
-            meta["name"] = meta["generateName"][:58] + _random_suffix()
+            meta["name"] = meta["generateName"][:58] + random_suffix()
         if not meta.get("name"):
             why = "Required value: name or generateName is required"
             raise invalid(kind, "", [FieldError("metadata.name", why, "FieldValueRequired")])
@@ -413,7 +413,8 @@ def _copy(obj: Json) -> Json:
     return result
 
 
-def _random_suffix() -> str:
+def random_suffix() -> str:
+    """Give what makes a generated name unique."""
     return "".join(random.choices(_SUFFIX, k=5))  # noqa: S311
 
 

@@ -14,6 +14,7 @@ from nemo_run._kube.resources import EVENT, POD, TRAINJOB, Resource
 from nemo_run.testing._claims import Claims
 from nemo_run.testing._cluster import Cluster
 from nemo_run.testing._kubelet import Kubelet
+from nemo_run.testing._kuberay import KubeRayController
 from nemo_run.testing._loop import LoopThread
 from nemo_run.testing._store import Store
 from nemo_run.testing._trainer import TrainerController
@@ -139,10 +140,16 @@ class Working:
 
 @contextmanager
 def working(
-    home: Path, *, claims: Sequence[str] = ("shared",), trainer: str = "2.3", isolation: str = "auto"
+    home: Path,
+    *,
+    claims: Sequence[str] = ("shared",),
+    trainer: str = "2.3",
+    kuberay: str | None = None,
+    isolation: str = "auto",
 ) -> Iterator[Working]:
     """Have a cluster whose pods run, ``alpine`` images on busybox."""
-    cluster, loop = Cluster(trainer=trainer, claims=Claims(home, claims)), LoopThread("test-node")
+    cluster = Cluster(trainer=trainer, kuberay=kuberay, claims=Claims(home, claims))
+    loop = LoopThread("test-node")
 
     def existing(namespace: str, name: str) -> Path:
         if name not in claims:
@@ -159,7 +166,9 @@ def working(
     )
 
     async def start() -> list[asyncio.Task[None]]:
-        workers = (kubelet.run(), TrainerController(cluster.store, version=trainer).run())
+        workers = [kubelet.run(), TrainerController(cluster.store, version=trainer).run()]
+        if kuberay is not None:
+            workers.append(KubeRayController(cluster.store, kubelet, version=kuberay).run())
         return [asyncio.create_task(worker) for worker in workers]
 
     async def end() -> None:

@@ -29,15 +29,13 @@ from nemo_run.run._console import Console, shown_logging
 from nemo_run.run._dag import Graph, dependents
 from nemo_run.run._interrupt import Interrupted, sigterm_interrupts
 from nemo_run.run._launch import (
-    InOrder,
-    Outcome,
-    Steps,
     follow,
     follow_all,
     launch_all,
     tell_end,
     tell_interrupted,
 )
+from nemo_run.run._order import InOrder, Outcome, Steps
 from nemo_run.run._runner import AppRunner
 from nemo_run.run.backends.base import DryRun
 from nemo_run.run.job import AppState, AppStatus, Job, JobGroup, is_terminal

@@ -127,7 +127,9 @@ def test_a_job_outlives_a_launcher_that_was_killed_and_is_followed_again(tmp_pat
         run.run(task, executor=run.LocalExecutor(), name="orphan")
     """
     child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.DEVNULL)
-    wait_for((tmp_path / "up").exists)
+    wait_for(
+        lambda: (tmp_path / "up").exists() and states(run.Experiment.from_title("orphan")) == {"orphan": "RUNNING"}
+    )
     child.kill()
     child.wait(10)
     exp = run.Experiment.from_title("orphan")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("nemo_run")
 
-_SPAN = 60.0
+_SPAN = 10.0
 _PAUSE = 2.0
 _SHOWN = 4
 """Containers that are named; of a thousand nodes most say the same."""

@@ -27,6 +27,7 @@ from nemo_run.core.execution.local import LocalExecutor
 from nemo_run.run import _store
 from nemo_run.run._lines import LineReader
 from nemo_run.run._submission import Submission
+from nemo_run.run.backends._processes import group_lives, started
 from nemo_run.run.backends.base import AppRecord, DryRun, Watcher
 from nemo_run.run.job import AppState, AppStatus, is_terminal
 
@@ -76,7 +77,7 @@ class LocalBackend:
             )
         self._children[app_id] = child
         _show_as(log, job_dir / "log-allranks_0.out")
-        _store.write_text(directory / "process.json", json.dumps({"pid": child.pid, "started": _started(child.pid)}))
+        _store.write_text(directory / "process.json", json.dumps({"pid": child.pid, "started": started(child.pid)}))
         self._remember({app_id: (AppState.RUNNING, directory, submission.name)})
         return self._record(app_id, [AppState.RUNNING.name, app_id, str(directory), [submission.name]])
 
@@ -166,7 +167,7 @@ class LocalBackend:
             os.killpg(pid, 0)
         except (ProcessLookupError, PermissionError):
             return False
-        return _group_lives(pid)
+        return group_lives(pid)
 
     def _seen(self, record: AppRecord) -> AppStatus:
         directory = _directory(record)
@@ -180,7 +181,7 @@ class LocalBackend:
         if child := self._children.get(app_id):
             return child.poll() is None
         process = _process(directory)
-        return _exit_code(directory) is None and bool(process) and _started(process["pid"]) == process["started"]
+        return _exit_code(directory) is None and bool(process) and started(process["pid"]) == process["started"]
 
     def _remember(self, seen: Mapping[str, tuple[AppState, Path, str]]) -> None:
         entries = {
@@ -263,37 +264,6 @@ def _process(directory: Path) -> dict[str, Any]:
         return dict(json.loads((directory / "process.json").read_text()))
     except (FileNotFoundError, ValueError):
         return {}
-
-
-def _started(pid: int) -> str:
-    """Tell when *pid* began, so that a later process of the same number is not taken for it."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return "" if Path("/proc/self").exists() else _answers(pid)
-    fields = stat.rpartition(")")[2].split()
-    return "" if fields[0] in "ZX" else fields[19]
-
-
-def _group_lives(pid: int) -> bool:
-    """Tell whether a process group has a member that is more than a zombie."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            state, _, group = stat.read_text().rpartition(")")[2].split()[:3]
-            if int(group) == pid and state not in "ZX":
-                return True
-    return not Path("/proc/self").exists()
-
-
-def _answers(pid: int) -> str:
-    """Do without ``/proc``: only tell whether there is a process of that number."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return ""
-    except PermissionError:
-        pass
-    return "alive"
 
 
 def _exit_code(directory: Path) -> int | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import pytest
 
 from nemo_run.core._masking import MASK, is_secret, masked
@@ -74,3 +77,50 @@ def test_no_secret_value_shows_in_what_an_executor_prints():
     for value in (secret, secret.replace("$", "$$"), "s secret", "wandb-123456", "pass-123456", "tok-1234", "pw-1"):
         assert value not in shown
     assert secret.replace("$", "$$") in repr(body)
+
+
+TRICKY = "p\"q\\w'x\ny$<é>"
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        TRICKY,
+        json.dumps(TRICKY),
+        json.dumps(TRICKY, ensure_ascii=False),
+        json.dumps(TRICKY, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e"),
+        json.dumps(f"export A={TRICKY.replace('$', '$$')}"),
+        repr(TRICKY),
+    ],
+    ids=["plain", "ascii", "go", "go-json", "script", "python"],
+)
+@pytest.mark.parametrize("where", ["env_vars", "env_list", "container_kwargs"])
+def test_a_secret_does_not_show_however_a_server_quotes_it(shown, where):
+    entry = {"name": "DB_PASSWORD", "value": TRICKY}
+    executor = KubeflowExecutor(
+        env_vars={"DB_PASSWORD": TRICKY} if where == "env_vars" else {},
+        env_list=[entry] if where == "env_list" else [],
+        container_kwargs={"env": [entry]} if where == "container_kwargs" else {},
+    )
+    seen = masked(f"Invalid value: {shown}: too odd", secrets=executor.secret_values())
+    assert re.sub(r"export A=|[\"']", "", seen) == f"Invalid value: {MASK}: too odd"
+
+
+def test_a_line_of_a_secret_does_not_show():
+    executor = KubeflowExecutor(
+        env_vars={"SSH_KEY": "-----BEGIN KEY-----\n  MIIEvQIBADANBg\n-----END KEY-----\nshort\n"}
+    )
+    seen = masked("a short word; line 2: MIIEvQIBADANBg", secrets=executor.secret_values())
+    assert seen == f"a short word; line 2: {MASK}"
+
+
+def test_a_short_secret_does_not_show_where_it_is_quoted():
+    """Elsewhere three letters may be anything."""
+    executor = KubeflowExecutor(env_vars={"DB_PASSWORD": "main", "A_TOKEN": "x"})
+    secrets = executor.secret_values()
+    assert masked('container main: Invalid value: "main"', secrets=secrets) == f"container main: Invalid value: {MASK}"
+    assert masked('"x" in x', secrets=secrets) == '"x" in x'
+
+
+def test_environment_fields_may_be_none():
+    assert KubeflowExecutor(env_vars=None, env_list=None, container_kwargs=None).secret_values() == []

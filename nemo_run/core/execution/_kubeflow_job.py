@@ -161,7 +161,8 @@ def own_labels(executor: KubeflowExecutor) -> dict[str, str]:
 
 def secret_values(executor: KubeflowExecutor) -> list[str]:
     """Give the values of variables whose names say that they are secret."""
-    return _secrets.secret_values([executor.env_vars, executor._task_env], executor.env_list)
+    listed = [*(executor.env_list or ()), *((executor.container_kwargs or {}).get("env") or ())]
+    return _secrets.secret_values([executor.env_vars, executor._task_env], listed)
 
 
 def _labels(labels: dict[str, Any], argument: str) -> dict[str, str]:

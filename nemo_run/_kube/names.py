@@ -22,6 +22,7 @@ RAYJOB_MAX = 47
 """Longest RayJob name (KubeRay v1.4+ constant.go)."""
 
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _NOT_IN_LABEL = re.compile(r"[^a-z0-9]+")
 _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 _NOT_IN_VALUE = re.compile(r"[^-A-Za-z0-9_.]+")
@@ -47,6 +48,22 @@ def check_dns_label(name: str, *, argument: str = "name", limit: int = LABEL_MAX
             " and does not end with '-'",
         )
     return name
+
+
+def check_namespace(name: object, *, argument: str = "namespace") -> None:
+    """
+    Check that a namespace can be called *name*: an RFC 1123 label, which may start with a digit.
+
+    Raises:
+        InvalidName: none can; nothing was sent.
+    """
+    if not isinstance(name, str) or len(name) > LABEL_MAX or not _NAMESPACE.fullmatch(name):
+        raise InvalidName(
+            argument,
+            name,
+            f"write a namespace: at most {LABEL_MAX} lower-case letters, digits and '-', with a letter or digit at"
+            " both ends",
+        )
 
 
 def dns_label(text: str, *, suffix: str = "", limit: int = LABEL_MAX) -> str:

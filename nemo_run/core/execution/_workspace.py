@@ -74,9 +74,9 @@ def start(executor: KubeflowExecutor, api: KubeApi, name: str, timeout: float) -
 
 def _pod(executor: KubeflowExecutor, layout: WorkdirLayout, name: str, *, restricted: bool) -> Json:
     shape = PodShape(
-        tolerations=executor.tolerations,
-        affinity=executor.affinity,
-        image_pull_secrets=executor.image_pull_secrets,
+        tolerations=executor.tolerations or (),
+        affinity=executor.affinity or {},
+        image_pull_secrets=executor.image_pull_secrets or (),
     )
     given = {"spec_kwargs": executor.spec_kwargs, "pod_spec_overrides": executor.pod_spec_overrides}
     return mover_pod(

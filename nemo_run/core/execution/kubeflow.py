@@ -16,6 +16,8 @@ from nemo_run._kube.names import TRAINJOB_MAX, dns_label, label_value
 from nemo_run._kube.resources import TRAINJOB
 from nemo_run.core._masking import masked
 from nemo_run.core.execution import _files, _kubeflow_job, _ownership
+from nemo_run.core.execution._checks import check_kubeflow
+from nemo_run.core.execution._launched import Launched
 from nemo_run.core.execution._script import with_parents
 from nemo_run.core.execution._session import Session
 from nemo_run.core.execution._torchrun import launched, of_trainjob
@@ -247,6 +249,7 @@ class KubeflowExecutor(Executor):
             ConfigError: a field or an argument is wrong.
             PackagingError: the packager failed.
         """
+        check_kubeflow(self)
         directory = Path(self.job_dir)
         directory.mkdir(parents=True, exist_ok=True)
         if self.workdir():
@@ -297,6 +300,7 @@ class KubeflowExecutor(Executor):
         """
         from nemo_run.core.execution import _progress, _runtime, _submit
 
+        check_kubeflow(self)
         api = self._connect()
         trainjob = self._trainjob_name(name)
         body = self.get_job_body(trainjob, cmd)

@@ -1,0 +1,110 @@
+"""Fields of the Kubeflow executor that are seen to be wrong without asking a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nemo_run.core.execution.kubeflow import KubeflowExecutor
+from nemo_run.exceptions import ConfigError, InvalidName
+
+WORK = {"name": "work", "persistentVolumeClaim": {"claimName": "shared"}}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "hint"),
+    [
+        ("num_nodes", 0, "write 1 or more"),
+        ("num_nodes", -1, "write 1 or more"),
+        ("num_nodes", True, "a whole number"),
+        ("num_nodes", None, "a whole number"),
+        ("num_nodes", 2.0, "a whole number"),
+        ("num_nodes", "2", "without quotes: num_nodes=2"),
+        ("nprocs_per_node", 0, "write 1 or more"),
+        ("nprocs_per_node", "two", "a whole number"),
+        ("gpus_per_node", -1, "write 0 or more"),
+        ("gpus_per_node", "eight", "a whole number"),
+        ("cpu_requests", ["8"], "an amount"),
+        ("cpu_limits", True, "an amount"),
+        ("memory_requests", "16 GB", "'16Gi' or '16G'"),
+        ("memory_limits", {"memory": "1Gi"}, "an amount"),
+        ("namespace", "Research_Team", "write a namespace"),
+        ("namespace", "", "write a namespace"),
+        ("namespace", None, "write a namespace"),
+        ("runtime_ref", None, "ClusterTrainingRuntime"),
+        ("runtime_ref", "", "ClusterTrainingRuntime"),
+        ("volumes", WORK, "write a list"),
+        ("volume_mounts", {"name": "work", "mountPath": "/data"}, "write a list"),
+        ("volume_mounts", ["work"], "each entry"),
+        ("volumes", ["work"], "each entry"),
+        ("tolerations", {"key": "a"}, "write a list"),
+        ("tolerations", ["gpu"], "each entry"),
+        ("env_list", {"name": "A", "value": "1"}, "write a list"),
+        ("env_list", None, "write a list"),
+        ("image_pull_secrets", "registry", "write a list"),
+        ("image_pull_secrets", [{"name": "registry"}], "write a list"),
+        ("labels", ["a"], "write a dict"),
+        ("env_vars", None, "write a dict"),
+        ("extra_resource_limits", None, "write a dict"),
+    ],
+)
+def test_what_can_only_be_wrong_is_refused_by_name_before_any_request(kube, tmp_path, field, value, hint):
+    executor = KubeflowExecutor(**{field: value})
+    executor.assign("exp_1", str(tmp_path), "train", "train")
+    asked = [
+        lambda: executor.get_job_body("n", ["true"]),
+        lambda: executor.materialize_launch_script(["true"]),
+        lambda: executor.launch("train", ["true"]),
+    ]
+    for ask in asked:
+        with pytest.raises(ConfigError, match=hint) as caught:
+            ask()
+        assert caught.value.argument == field
+    assert kube.requests == []
+
+
+def test_an_extra_resource_is_named_with_its_key():
+    executor = KubeflowExecutor(extra_resource_requests={"rdma/hca": [1]})
+    with pytest.raises(ConfigError) as caught:
+        executor.get_job_body("n", ["true"])
+    assert caught.value.argument == "extra_resource_requests['rdma/hca']"
+
+
+def test_a_wrong_namespace_is_a_wrong_name():
+    with pytest.raises(InvalidName):
+        KubeflowExecutor(namespace="a.b").get_job_body("n", ["true"])
+
+
+def test_numbers_are_amounts_too():
+    executor = KubeflowExecutor(
+        namespace="2nd-team",
+        nprocs_per_node=2,
+        gpus_per_node=0,
+        cpu_requests=8,  # type: ignore[arg-type]
+        cpu_limits=0.5,  # type: ignore[arg-type]
+        memory_requests="1e3",
+        memory_limits="",
+        extra_resource_requests={"rdma/hca": 1},  # type: ignore[dict-item]
+    )
+    assert executor.get_job_body("n", ["true"])["spec"]["trainer"]["resourcesPerNode"] == {
+        "requests": {"cpu": "8", "memory": "1e3", "rdma/hca": "1"},
+        "limits": {"cpu": "0.5"},
+    }
+
+
+def test_none_is_nothing_where_nemo_run_took_it_for_that():
+    fields: Any = dict.fromkeys(
+        [
+            "volumes",
+            "volume_mounts",
+            "tolerations",
+            "affinity",
+            "image_pull_secrets",
+            "labels",
+            "annotations",
+            "pod_labels",
+            "pod_annotations",
+        ]
+    )
+    assert KubeflowExecutor(**fields).get_job_body("n", ["true"]) == KubeflowExecutor().get_job_body("n", ["true"])

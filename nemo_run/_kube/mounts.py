@@ -8,6 +8,7 @@ to its validation and one to the kernel. Here they are one.
 from __future__ import annotations
 
 import copy
+import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
@@ -28,8 +29,11 @@ MOUNT_FIELDS: Mapping[str, type] = {
 }
 """The fields of a VolumeMount (Kubernetes 1.36 core/v1) and what they hold."""
 
-SHORT_LIVED = ("emptyDir", "configMap", "secret", "downwardAPI", "projected", "ephemeral", "image", "gitRepo")
+SHORT_LIVED = ("emptyDir", "ephemeral", "gitRepo")
 """Volume sources that are made anew for each pod, so that a second pod never sees what the first wrote."""
+
+READ_ONLY = ("configMap", "secret", "downwardAPI", "projected", "image")
+"""Volume sources that no pod can write to."""
 
 
 def workdir_mount(mount: Any, *, argument: str) -> Json:
@@ -61,13 +65,20 @@ def workdir_mount(mount: Any, *, argument: str) -> Json:
 
 def _check_field(mount: Mapping[str, Any], field: str, value: Any, argument: str) -> None:
     if field not in MOUNT_FIELDS:
-        known = ", ".join(MOUNT_FIELDS)
-        raise ConfigError(argument, dict(mount), f"{field!r} is no field of a VolumeMount; remove it ({known} are)")
+        raise ConfigError(argument, dict(mount), f"{field!r} is no field of a VolumeMount; {_instead(field)}")
     wanted = MOUNT_FIELDS[field]
     if value is not None and not isinstance(value, wanted):
         raise ConfigError(
             argument, dict(mount), f"{field!r} must be of type {wanted.__name__}, not {type(value).__name__}"
         )
+
+
+def _instead(field: object) -> str:
+    by_lower_case = {known.lower(): known for known in MOUNT_FIELDS}
+    asked = str(field).replace("_", "").lower()
+    if near := difflib.get_close_matches(asked, by_lower_case, n=1, cutoff=0.75):
+        return f"write {by_lower_case[near[0]]!r}"
+    return f"remove it ({', '.join(MOUNT_FIELDS)} are)"
 
 
 def mount_path(path: Any, *, argument: str, shown: Any = None) -> PurePosixPath:
@@ -112,23 +123,27 @@ def lasting_volume(volumes: Iterable[Mapping[str, Any]], name: str, *, argument:
         there = ", ".join(repr(other) for other in known) or "nothing"
         raise ConfigError(argument, name, f"no volume of that name in volumes, which holds {there}; add or rename it")
     volume = known[name]
-    sources = {kind: source for kind, source in volume.items() if kind != "name" and source is not None}
-    short_lived = [kind for kind in sources if kind in SHORT_LIVED] or ([] if sources else ["emptyDir"])
-    if short_lived:
-        raise ConfigError(
-            argument,
-            volume,
-            f"a volume of kind {short_lived[0]} does not outlive its pod, so what the copy pod writes would be lost;"
-            " use a persistentVolumeClaim",
-        )
-    if any(isinstance(source, Mapping) and source.get("readOnly") for source in sources.values()):
-        raise ConfigError(
-            argument,
-            volume,
-            "the volume is read-only, so no code can be copied to it; remove its readOnly"
-            " (and set readOnly on the mount if the workload should not write)",
-        )
+    if hint := _why_not(volume):
+        raise ConfigError("volumes", volume, f"{argument} names this volume {name!r}, and {hint}")
     return volume
+
+
+def _why_not(volume: Mapping[str, Any]) -> str:
+    """Say why no code can be copied to *volume* for another pod to run, and what to do; nothing if it can."""
+    sources = {kind: source for kind, source in volume.items() if kind != "name" and source is not None}
+    remedy = "; use a persistentVolumeClaim"
+    for kind in sources or ("emptyDir",):
+        if kind in READ_ONLY:
+            return f"a volume of kind {kind} is read-only, so no code can be copied to it{remedy}"
+        if kind in SHORT_LIVED:
+            lost = "so what the copy pod writes would be lost"
+            return f"a volume of kind {kind} does not outlive its pod, {lost}{remedy}"
+    if any(isinstance(source, Mapping) and source.get("readOnly") for source in sources.values()):
+        return (
+            "it is read-only, so no code can be copied to it; remove its readOnly (and set readOnly on the mount if"
+            " the workload should not write)"
+        )
+    return ""
 
 
 def merged_mounts(
@@ -146,6 +161,7 @@ def merged_mounts(
     Raises:
         ConfigError: two different entries for one path, or one that hides the directory.
     """
+    check_listed(mounts, argument)
     merged: dict[str, Json] = {}
     for mount in mounts:
         entry = _normal_entry(mount, argument)
@@ -191,6 +207,7 @@ def merged_volumes(volumes: Iterable[Mapping[str, Any]], *, argument: str = "vol
     Raises:
         ConfigError: two different volumes of one name.
     """
+    check_listed(volumes, argument)
     merged: dict[str, Json] = {}
     for volume in volumes:
         if not isinstance(volume, Mapping) or not isinstance(volume.get("name"), str) or not volume["name"]:
@@ -201,6 +218,17 @@ def merged_volumes(volumes: Iterable[Mapping[str, Any]], *, argument: str = "vol
                 argument, [other, entry], f"two different volumes are called {entry['name']!r}; rename one"
             )
     return list(merged.values())
+
+
+def check_listed(entries: Any, argument: str) -> None:
+    """
+    Check that *entries* are several, not a single one.
+
+    Raises:
+        ConfigError: a dict or a text, whose keys or characters would be taken for them.
+    """
+    if isinstance(entries, (Mapping, str)):
+        raise ConfigError(argument, entries, "write a list, with one dict for each entry: [{…}, {…}]")
 
 
 def claim_of(volume: Mapping[str, Any]) -> str | None:

@@ -1,6 +1,7 @@
 """Where on the volume is it: the layout's rules, one by one."""
 
 import copy
+import re
 from pathlib import PurePosixPath
 
 import pytest
@@ -94,11 +95,11 @@ class TestMount:
             resolve(workdir_volume_mount={**MOUNT, "mountPath": "/"})
         assert caught.value.argument == "workdir_volume_mount"
 
-    @pytest.mark.parametrize("name", ["nope", "scratch"])
-    def test_its_volume_must_be_there_and_last(self, name):
-        with pytest.raises(ConfigError) as caught:
+    @pytest.mark.parametrize(("name", "argument"), [("nope", "workdir_volume_mount"), ("scratch", "volumes")])
+    def test_its_volume_must_be_there_and_last(self, name, argument):
+        with pytest.raises(ConfigError, match="workdir_volume_mount") as caught:
             resolve(volumes=[VOLUME, SCRATCH], workdir_volume_mount={**MOUNT, "name": name})
-        assert caught.value.argument == "workdir_volume_mount"
+        assert caught.value.argument == argument
 
     def test_the_layout_shares_nothing_with_the_caller(self):
         volume, mount = copy.deepcopy(VOLUME), copy.deepcopy(MOUNT)
@@ -271,7 +272,7 @@ class TestOldArguments:
             pytest.param({"workdir_pvc": 7}, "workdir_pvc", "name of a PersistentVolumeClaim", id="no-text"),
             pytest.param(
                 {"volumes": [{"name": "w", "persistentVolumeClaim": {"claimName": "shared", "readOnly": True}}]},
-                "workdir_pvc",
+                "volumes",
                 "remove its readOnly",
                 id="read-only-claim",
             ),
@@ -342,8 +343,8 @@ class TestFirstMount:
     def test_no_mounts_at_all_are_no_workdir(self):
         assert self.resolve(volume_mounts=[]) is None
 
-    @pytest.mark.parametrize("name", ["scratch", "nope"])
-    def test_one_that_keeps_no_files_is_refused(self, name):
-        with pytest.raises(ConfigError) as caught:
+    @pytest.mark.parametrize(("name", "argument"), [("scratch", "volumes"), ("nope", "volume_mounts[0]")])
+    def test_one_that_keeps_no_files_is_refused(self, name, argument):
+        with pytest.raises(ConfigError, match=re.escape("volume_mounts[0]")) as caught:
             self.resolve(volume_mounts=[{"name": name, "mountPath": "/x"}])
-        assert caught.value.argument == "volume_mounts[0]"
+        assert caught.value.argument == argument

@@ -54,8 +54,15 @@ def test_a_workdir_mount_has_one_normal_form(mount, normal):
         pytest.param({"mountPath": "/work"}, "add 'name'", id="no-name"),
         pytest.param({"name": "w"}, "add 'mountPath'", id="no-path"),
         pytest.param({"name": "w", "mountPath": ""}, "add 'mountPath'", id="empty-path"),
-        pytest.param({**W, "mount_path": "/x"}, "'mount_path' is no field of a VolumeMount", id="snake-case"),
-        pytest.param({**W, "claimName": "x"}, "'claimName' is no field of a VolumeMount", id="unknown-field"),
+        pytest.param(
+            {**W, "mount_path": "/x"}, "'mount_path' is no field of a VolumeMount; write 'mountPath'", id="snake-case"
+        ),
+        pytest.param(
+            {**W, "claimName": "x"}, "'claimName' is no field of a VolumeMount; remove it", id="unknown-field"
+        ),
+        pytest.param({**W, "subpath": "x"}, "'subpath' is no field of a VolumeMount; write 'subPath'", id="lower-case"),
+        pytest.param({**W, "readonly": True}, "write 'readOnly'", id="lower-case-too"),
+        pytest.param({**W, 1: True}, "1 is no field of a VolumeMount; remove it", id="no-text"),
         pytest.param({**W, "name": 1}, "'name' must be of type str, not int", id="name-type"),
         pytest.param({**W, "mountPath": PurePosixPath("/w")}, "'mountPath' must be of type str", id="path-type"),
         pytest.param({**W, "subPath": 3}, "'subPath' must be of type str", id="sub-path-type"),
@@ -108,11 +115,22 @@ def test_a_volume_that_outlives_pods_will_do(source):
 
 
 @pytest.mark.parametrize(
-    "kind", ["emptyDir", "configMap", "secret", "downwardAPI", "projected", "ephemeral", "image", "gitRepo"]
+    ("kind", "reason"),
+    [(kind, "does not outlive its pod") for kind in ("emptyDir", "ephemeral", "gitRepo")]
+    + [(kind, "is read-only") for kind in ("configMap", "secret", "downwardAPI", "projected", "image")],
 )
-def test_a_volume_that_ends_with_its_pod_is_refused(kind):
-    with pytest.raises(ConfigError, match=f"a volume of kind {kind} does not outlive its pod"):
+def test_a_volume_that_cannot_carry_code_to_another_pod_is_refused(kind, reason):
+    with pytest.raises(ConfigError, match=f"a volume of kind {kind} {reason}.*use a persistentVolumeClaim") as caught:
         lasting_volume([{"name": "w", kind: {}}], "w", argument="workdir_volume_mount")
+    assert caught.value.argument == "volumes"
+    assert "workdir_volume_mount names this volume 'w'" in str(caught.value)
+
+
+@pytest.mark.parametrize("merge", [merged_volumes, merged_mounts])
+@pytest.mark.parametrize("entries", [{"name": "w", "mountPath": "/w", "emptyDir": {}}, "w"])
+def test_one_entry_is_no_list(merge, entries):
+    with pytest.raises(ConfigError, match="write a list"):
+        merge(entries)
 
 
 @pytest.mark.parametrize("volume", [{"name": "w"}, {"name": "w", "persistentVolumeClaim": None}], ids=["bare", "none"])

@@ -105,7 +105,8 @@ class TestPassThrough:
         template = job["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][0]
         assert template["template"]["spec"]["template"]["spec"] == {"nodeSelector": {"a": "b"}}
         (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-        assert warning.startswith("ignored by this server, as before")
+        assert warning.startswith("left out, since the TrainJob of this server has no such field: ")
+        assert warning.endswith("strict=True makes it an error")
         for name in (
             "container_kwargs['workingDir']",
             "['hostNetwork']",
@@ -122,7 +123,7 @@ class TestPassThrough:
     def test_a_name_in_snake_case_is_sent_as_kubernetes_has_it(self, kube, caplog):
         executor(pod_spec_overrides={"node_selector": {"a": "b"}}).launch("train", ["true"])
         assert "'nodeSelector'" in caplog.text
-        assert "ignored" not in caplog.text
+        assert "left out" not in caplog.text
 
     def test_an_unknown_field_below_a_known_one_is_left_out_alone(self, kube, caplog):
         executor(pod_spec_overrides={"tolerations": [{"key": "a", "wrong": 1}]}).launch("train", ["true"])

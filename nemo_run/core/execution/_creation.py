@@ -63,7 +63,7 @@ def accepted(
                 raise _unknown_field(kind, unknown) from error
             for path in unknown:
                 _remove(body, path)
-            _warn(unknown, told)
+            _warn(kind, unknown, told)
     raise ConfigError("spec_kwargs", sorted(str(origin) for origin in origins.values()), "the server knows none of it")
 
 
@@ -80,11 +80,15 @@ def _unknown_field(kind: Resource, unknown: Mapping[str, object]) -> ConfigError
     )
 
 
-def _warn(unknown: Mapping[str, object], told: set[str]) -> None:
+def _warn(kind: Resource, unknown: Mapping[str, object], told: set[str]) -> None:
     text = "; ".join(f"{origin} ({path})" for path, origin in unknown.items())
     if text not in told:
         told.add(text)
-        logger.warning("ignored by this server, as before: %s; strict=True makes it an error", text)
+        logger.warning(
+            "left out, since the %s of this server has no such field: %s; strict=True makes it an error",
+            kind.kind,
+            text,
+        )
 
 
 def _remove(body: Json, path: str) -> None:

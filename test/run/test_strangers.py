@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import copy
-import re
-import threading
 import time
-from pathlib import Path
 
 import nemo_run as run
 from nemo_run._kube.resources import TRAINJOB

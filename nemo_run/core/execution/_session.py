@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from nemo_run.core.execution._launched import Launched
+
 if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
     from nemo_run._kube.exec import PodRef
@@ -35,8 +37,10 @@ class Session:
     """Whether ``<job_dir>/code`` is what the packager gives now."""
     checked: bool = False
     """Whether the next job's runtime was looked at."""
-    launched: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
-    """Namespace and name of each TrainJob launched, by the name that the caller gave; shared with clones."""
+    launched: dict[str, list[Launched]] = field(default_factory=dict)
+    """The TrainJobs launched and not known to have ended, by the name that the caller gave; shared with clones."""
+    known: dict[tuple[str, str], Launched] = field(default_factory=dict)
+    """All TrainJobs launched, by namespace and name; shared with clones."""
     movers: dict[str, Mover] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
     """Warnings given."""
@@ -44,6 +48,11 @@ class Session:
     """Told the bytes copied and all bytes."""
     on_state: Callable[[str], None] | None = None
     """Told what a copy pod waits for."""
+
+    def remember(self, task: str, job: Launched) -> None:
+        """Keep what was launched for *task*, so that no other job is ever taken for it."""
+        self.launched.setdefault(task, []).append(job)
+        self.known[job.namespace, job.name] = job
 
     def next_job(self) -> None:
         """Begin anew for another job: the last one's name is used up."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from nemo_run._kube.names import label_value
 from nemo_run._kube.resources import POD, TRAINJOB
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock, poll_until
 from nemo_run.core.execution import _creation
+from nemo_run.core.execution._launched import Launched
 from nemo_run.core.execution._ownership import JOB_LABEL, USER_LABEL
 from nemo_run.core.execution._passthrough import Dialect, Json, Origin
 from nemo_run.core.execution._trainjob import phase
 from nemo_run.core.execution.base import current_user
-from nemo_run.exceptions import ConfigError, NotAuthorized, NotFound, Rejected, WaitTimeout
+from nemo_run.exceptions import ConfigError, Conflict, NotAuthorized, NotFound, Rejected, WaitTimeout
 
 if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
@@ -77,30 +79,52 @@ def create(api: KubeApi, body: Json, origins: Mapping[str, Origin], **how: Any) 
     return _creation.create(api, TRAINJOB, body, origins, state=lambda job: phase(job).name.lower(), hint=hint, **how)
 
 
-def delete(api: KubeApi, namespace: str, name: str) -> bool:
-    """Delete the TrainJob *name*; False if it was gone already."""
+def delete(api: KubeApi, job: Launched) -> bool:
+    """Delete the TrainJob; False if it was gone already, also where another one has its name now."""
     try:
-        api.delete(TRAINJOB, namespace, name)
+        api.delete(TRAINJOB, job.namespace, job.name, uid=job.uid or _uid_of(api, job))
     except NotFound:
+        return False
+    except Conflict:
+        logger.warning("TrainJob %s in namespace %s is another job's by now: it is left alone", job.name, job.namespace)
         return False
     return True
 
 
-def gone(
-    api: KubeApi, namespace: str, name: str, *, timeout: float, interval: float, clock: Clock = SYSTEM_CLOCK
-) -> bool:
-    """Wait until the TrainJob *name* and its pods are gone; False if they are not within *timeout* seconds."""
+def _uid_of(api: KubeApi, job: Launched) -> str | None:
+    """
+    Ask for the uid of a TrainJob of which only the launch is known.
+
+    Raises:
+        NotFound: it is not there.
+        Conflict: another one is.
+    """
+    if not job.launch_id:
+        return None
+    there = api.get(TRAINJOB, job.namespace, job.name)
+    if not job.is_it(there):
+        raise Conflict(f"delete {TRAINJOB.kind} {job.name}", "it is of another launch", namespace=job.namespace)
+    return str(there["metadata"]["uid"])
+
+
+def gone(api: KubeApi, job: Launched, *, timeout: float, interval: float, clock: Clock = SYSTEM_CLOCK) -> bool:
+    """Wait until the TrainJob and its pods are gone; False if they are not within *timeout* seconds."""
 
     def left() -> str:
-        try:
-            api.get(TRAINJOB, namespace, name)
-        except NotFound:
-            pods = api.list(POD, namespace, labels=f"jobset.sigs.k8s.io/jobset-name={name}")
-            return f"{len(pods)} pods" if pods else ""
-        return "TrainJob"
+        since = None
+        with suppress(NotFound):
+            there = api.get(TRAINJOB, job.namespace, job.name)
+            if job.is_it(there):
+                return "TrainJob"
+            since = there["metadata"].get("creationTimestamp")
+        pods = api.list(POD, job.namespace, labels=f"jobset.sigs.k8s.io/jobset-name={job.name}")
+        if since:  # later ones are those of the job that has the name now
+            pods = [pod for pod in pods if pod["metadata"]["creationTimestamp"] < since]
+        return f"{len(pods)} pods" if pods else ""
 
+    what = f"the end of TrainJob {job.name}"
     try:
-        poll_until(left, "".__eq__, what=f"the end of TrainJob {name}", timeout=timeout, interval=interval, clock=clock)
+        poll_until(left, "".__eq__, what=what, timeout=timeout, interval=interval, clock=clock)
     except WaitTimeout as error:
         logger.warning("%s", error)
         return False
@@ -112,26 +136,54 @@ def found(api: KubeApi, namespace: str, labels: Mapping[str, str]) -> list[Json]
     return api.list(TRAINJOB, namespace, labels=",".join(f"{key}={value}" for key, value in labels.items()))
 
 
-def target(api: KubeApi, executor: KubeflowExecutor, name: str) -> tuple[str, str] | None:
+def target(api: KubeApi, executor: KubeflowExecutor, name: str) -> Launched | None:
     """
-    Give namespace and name of the TrainJob that *name* means: its own name, or that of a task.
+    Give the TrainJob that *name* means: its own name, or that of a task.
 
-    A task's is the one that this executor or a clone launched last, else its only unfinished one.
+    A task's is the one that this executor or a clone launched and that has not
+    ended, else its only unfinished one.
 
     Raises:
         ConfigError: there are several.
     """
-    if launched := executor._session.launched.get(name):
-        return launched[-1]
+    session = executor._session
+    if name in session.launched:
+        running = [(one, job) for one in session.launched[name] if (job := _unfinished(api, one))]
+        session.launched[name] = [one for one, _ in running]
+        if running:
+            return _only(name, [job for _, job in running])
+    if known := session.known.get((executor.namespace, name)):
+        return known
     try:
-        api.get(TRAINJOB, executor.namespace, name)
+        return _of(api.get(TRAINJOB, executor.namespace, name))
     except NotFound:
         pass
-    else:
-        return executor.namespace, name
     labels = {USER_LABEL: label_value(current_user()), JOB_LABEL: label_value(name)}
-    unfinished = [job["metadata"] for job in found(api, executor.namespace, labels) if not phase(job).ended]
-    if len(unfinished) > 1:
-        names = ", ".join(f"{each['name']} (since {each.get('creationTimestamp')})" for each in unfinished)
-        raise ConfigError("job_name", name, f"more than one TrainJob of this task is unfinished: {names}; name one")
-    return (executor.namespace, unfinished[0]["name"]) if unfinished else None
+    unfinished = [job for job in found(api, executor.namespace, labels) if _goes_on(job)]
+    return _only(name, unfinished) if unfinished else None
+
+
+def _unfinished(api: KubeApi, launched: Launched) -> Json | None:
+    try:
+        job = api.get(TRAINJOB, launched.namespace, launched.name)
+    except NotFound:
+        return None
+    return job if launched.is_it(job) and _goes_on(job) else None
+
+
+def _goes_on(job: Json) -> bool:
+    return not phase(job).ended and not job["metadata"].get("deletionTimestamp")
+
+
+def _only(task: str, jobs: Sequence[Json]) -> Launched:
+    if len(jobs) > 1:
+        names = ", ".join(
+            f"{job['metadata']['name']} (since {job['metadata'].get('creationTimestamp')})" for job in jobs
+        )
+        raise ConfigError("job_name", task, f"more than one TrainJob of this task is unfinished: {names}; name one")
+    return _of(jobs[0])
+
+
+def _of(job: Json) -> Launched:
+    metadata = job["metadata"]
+    return Launched(metadata["namespace"], metadata["name"], metadata["uid"])

@@ -160,7 +160,7 @@ class KubeflowExecutor(Executor):
     def clone(self) -> Self:
         """Give an equal executor that shares nothing but the memory of what was launched, so that it can cancel it."""
         copy = super().clone()
-        copy._session.launched = self._session.launched
+        copy._session.launched, copy._session.known = self._session.launched, self._session.known
         return copy
 
     def assign(self, exp_id: str, exp_dir: str, task_id: str, task_dir: str) -> None:
@@ -307,9 +307,9 @@ class KubeflowExecutor(Executor):
         if not self._session.checked:
             _runtime.check_runtime(api, body)
         body["metadata"].setdefault("annotations", {})[_ownership.LAUNCH_ANNOTATION] = secrets.token_hex(16)
-        _submit.create(api, body, **self._handling(trainjob, cmd))
+        stored = _submit.create(api, body, **self._handling(trainjob, cmd))
         logger.info("created TrainJob %s in namespace %s", trainjob, self.namespace)
-        self._session.launched.setdefault(name, []).append((self.namespace, trainjob))
+        self._session.remember(name, Launched(self.namespace, trainjob, stored["metadata"].get("uid") or ""))
         self._session.next_job()
         if not wait:
             return trainjob, KubeflowJobState.CREATED
@@ -368,6 +368,8 @@ class KubeflowExecutor(Executor):
         """
         Delete a TrainJob: *job_name* is its name, or the task's.
 
+        One that somebody else created under the name of ours is left alone.
+
         Returns:
             None if there was none or *wait* is false; else whether it and its pods were gone in time.
 
@@ -378,11 +380,11 @@ class KubeflowExecutor(Executor):
 
         api = self._connect()
         target = _submit.target(api, self, job_name)
-        if target is None or not _submit.delete(api, *target):
+        if target is None or not _submit.delete(api, target):
             logger.info("TrainJob %s is gone already", job_name)
             return None
-        logger.info("deleted TrainJob %s in namespace %s", target[1], target[0])
-        return _submit.gone(api, *target, timeout=timeout, interval=poll_interval) if wait else None
+        logger.info("deleted TrainJob %s in namespace %s", target.name, target.namespace)
+        return _submit.gone(api, target, timeout=timeout, interval=poll_interval) if wait else None
 
     def copy_to_workspace(self, local_path: str, remote_path: str, label: str = "datamover") -> None:
         """
@@ -455,6 +457,7 @@ class KubeflowExecutor(Executor):
                 logger.warning("%s", note)
         return {
             "origins": built.origins,
+            "own": built.own,
             "strict": self.strict,
             "told": self._session.told,
             "secrets": self.secret_values(),

@@ -15,6 +15,7 @@ from nemo_run._kube.api import KubeApi, connect
 from nemo_run._kube.demux import LogLine, RankFilter
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
 from nemo_run.config import get_nemorun_home
+from nemo_run.core.execution._launched import Launched
 from nemo_run.core.execution._ranklog import ALL_RANKS, RankLog
 from nemo_run.core.execution.kubeflow import KubeflowExecutor, KubeflowJobState
 from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer
@@ -26,8 +27,7 @@ from nemo_run.run.backends.base import AppRecord, DryRun, Watcher
 from nemo_run.run.job import AppState, AppStatus, is_terminal
 
 if TYPE_CHECKING:
-    from nemo_run.core.execution._ranklog import ALL_RANKS, RankLog
-from nemo_run.core.execution.kubeflow import JobReport
+    from nemo_run.core.execution.kubeflow import JobReport
 
 logger = logging.getLogger("nemo_run")
 
@@ -44,6 +44,7 @@ _STATES = {
 }
 
 _GONE = AppStatus(AppState.CANCELLED, "deleted outside nemo_run")
+_REPLACED = AppStatus(AppState.CANCELLED, "deleted outside nemo_run; another job has its name")
 _NOWHERE = AppStatus(
     AppState.UNKNOWN, "not on this cluster; its record, by an older NeMo-Run, does not say which it is on"
 )
@@ -158,7 +159,7 @@ class KubeflowBackend:
             self._tell_once(record, f"its state is not known now: {error}")
             return replace(record.status, stale=True)
         self._told.pop(record.app_id, None)
-        if status == _GONE:
+        if status in (_GONE, _REPLACED):
             status = _remembered_end(record) or status
         if status != record.status:
             self._remember(record, status)
@@ -219,6 +220,11 @@ class KubeflowBackend:
     def _cancel(self, record: AppRecord) -> None:
         if is_terminal(record.status.state):
             logger.info("%s has ended already: %s", record.job_name, record.status)
+            return
+        status = _asked(record, {})
+        if is_terminal(status.state):
+            logger.info("%s has ended already: %s", record.job_name, status)
+            self._remember(record, _remembered_end(record) or status)
             return
         _bound(record).cancel(record.job_name)
         self._remember(record, AppStatus(AppState.CANCELLED, "by nemo_run"))
@@ -286,7 +292,7 @@ def _asked(record: AppRecord, reports: Mapping[str, JobReport] | NemoRunError) -
     Ask the cluster that the job was launched on about this very job.
 
     Raises:
-        ExperimentError: it is another cluster, or another job of that name.
+        ExperimentError: it is another cluster.
     """
     if isinstance(reports, NemoRunError):
         raise reports
@@ -297,9 +303,7 @@ def _asked(record: AppRecord, reports: Mapping[str, JobReport] | NemoRunError) -
     if report is None:
         return _GONE if record.facts.get("server") else _NOWHERE
     uid = record.facts.get("uid")
-    if uid and report.uid != uid:
-        raise ExperimentError(f"another TrainJob has the name {report.name} now: uid {report.uid}, ours was {uid}")
-    return _status_of(report)
+    return _REPLACED if uid and report.uid != uid else _status_of(report)
 
 
 def _remembered_end(record: AppRecord) -> AppStatus | None:
@@ -380,4 +384,6 @@ def _restored(app_id: str, entry: Mapping[str, Any], experiment_id: str, task: s
     executor.assign(experiment_id, str(job_dir.parent), task, job_dir.name)
     # The context of that time: "current" may be another cluster by now.
     executor.context = executor.context or entry.get("context") or None
+    name, uid = entry.get("job_name") or app_id.rpartition("___")[2], entry.get("uid") or ""
+    executor._session.remember(task, Launched(executor.namespace, name, uid))
     return executor

@@ -1,0 +1,27 @@
+"""What tells a TrainJob that we launched from another of its name; no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nemo_run.core.execution._ownership import LAUNCH_ANNOTATION
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A TrainJob as its launch knows it."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    """Empty while nobody has told."""
+    launch_id: str = ""
+
+    def is_it(self, job: Mapping[str, Any]) -> bool:
+        """Tell whether *job*, the TrainJob that has the name now, is this one as far as can be told."""
+        metadata = job["metadata"]
+        if self.uid:
+            return bool(metadata.get("uid") == self.uid)
+        return not self.launch_id or (metadata.get("annotations") or {}).get(LAUNCH_ANNOTATION) == self.launch_id

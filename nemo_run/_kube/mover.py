@@ -246,7 +246,8 @@ class _Start:
             except KubeError as error:
                 logger.info("cannot read the events of copy pod %s: %s", self._ref, error)
                 self._events_at = float("inf")
-        return f"{text} ({self._trouble})" if self._trouble and self._trouble not in text else text
+        told_already = self._trouble.partition(": ")[2] in text
+        return text if told_already else f"{text} ({self._trouble})"
 
 
 @contextmanager

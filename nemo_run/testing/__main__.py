@@ -16,6 +16,8 @@ from pathlib import Path
 
 from nemo_run.testing.local import LocalKube
 
+_INTERRUPTED = 128 + signal.SIGINT
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program that *arguments* name, and give its exit code."""
@@ -35,7 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ) as kube:
         for name in options.namespace:
             kube.namespace(name)
-        return _run([sys.executable, *program], {**os.environ, "KUBECONFIG": str(kube.kubeconfig)})
+        code = _run([sys.executable, *program], {**os.environ, "KUBECONFIG": str(kube.kubeconfig)})
+    if code == _INTERRUPTED:
+        print("LocalKube has ended, and with it all jobs that ran there.", file=sys.stderr)
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,11 +51,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trainer", default="2.3", help="release of Kubeflow Trainer to play (%(default)s)")
     parser.add_argument("--kuberay", default="1.7", help="release of KubeRay to play, or none (%(default)s)")
     parser.add_argument(
-        "--claim", action="append", default=[], metavar="NAME", help="have this volume claim and no other"
+        "--claim", action="append", default=[], metavar="NAME", help="have this volume claim, and only those so named"
     )
-    parser.add_argument("--namespace", action="append", default=[], metavar="NAME", help="have this namespace")
     parser.add_argument(
-        "--image", action="append", default=[], metavar="PATTERN=ENTRY", help="what runs images of this pattern"
+        "--namespace", action="append", default=[], metavar="NAME", help="have this namespace from the start"
+    )
+    parser.add_argument(
+        "--image",
+        action="append",
+        default=[],
+        metavar="PATTERN=ENTRY",
+        help="run images of this pattern on ENTRY (busybox) in place of this machine's programs",
     )
     parser.add_argument("--isolation", default="auto", help="how containers are kept apart (%(default)s)")
     parser.add_argument("--home", type=Path, help="keep the volumes' files in this directory")

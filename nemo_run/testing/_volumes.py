@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nemo_run._kube.resources import CONFIG_MAP, SECRET
+from nemo_run._kube.resources import CLAIM, CONFIG_MAP, SECRET
 from nemo_run.testing._environment import BadConfig, Get, data, field
+from nemo_run.testing._errors import ApiError
 from nemo_run.testing._rootfs import Mount
 
 Json = dict[str, Any]
@@ -36,8 +37,8 @@ class Volumes:
             claim = volume.get("persistentVolumeClaim", {}).get("claimName")
             if claim is not None:
                 try:
-                    self._claims(self._pod["metadata"]["namespace"], claim)
-                except LookupError:
+                    self._get(CLAIM, self._pod["metadata"]["namespace"], claim)
+                except ApiError:
                     return str(claim)
         return None
 

@@ -422,8 +422,7 @@ def test_a_deadline_ends_a_pod(node):
 
 
 def test_a_pod_waits_for_its_claim(tmp_path):
-    claims = ["other"]
-    with working(tmp_path, claims=claims) as node:
+    with working(tmp_path, claims=["other"]) as node:
         node.run_pod("a", "true")
         pod = node.until(lambda: node.get("a"), lambda pod: pod["status"].get("conditions"))
         condition = pod["status"]["conditions"][0]
@@ -435,7 +434,7 @@ def test_a_pod_waits_for_its_claim(tmp_path):
             '0/1 nodes are available: persistentvolumeclaim "shared" not found. preemption: '
         )
         assert "FailedScheduling" in dict(node.events("a"))
-        claims.append("shared")
+        node.do(lambda store: node.cluster.make_claim("default", "shared"))
         assert node.finished("a")["status"]["phase"] == "Succeeded"
 
 

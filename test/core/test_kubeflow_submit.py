@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 from fakes.answers import Server, kubeconfig, status
 
-from nemo_run._kube.resources import POD, TRAINJOB
+from nemo_run._kube.resources import CLUSTER_TRAINING_RUNTIME, POD, TRAINJOB
 from nemo_run._kube.waiting import poll_until
 from nemo_run.core.execution.kubeflow import KubeflowExecutor, KubeflowJobState
 from nemo_run.exceptions import (
@@ -369,6 +369,84 @@ class TestRuntime:
     def test_without_the_right_to_read_it_nothing_is_checked(self, kube):
         with kube.fault(Respond(403, on="GET */clustertrainingruntimes/*")):
             executor(container_name="trainer", volumes=[WORK], workdir_volume_mount=MOUNT).launch("train", ["true"])
+        assert len(jobs(kube)) == 1
+
+    @pytest.fixture(params=["2.1", "2.3"])
+    def furnished(self, request: pytest.FixtureRequest) -> Iterator[LocalKube]:
+        """A cluster whose runtime ``furnished`` has volumes and mounts of its own."""
+        with LocalKube(trainer=request.param, claims=["shared"]) as kube:
+            runtime = kube.do(lambda store: store.get(CLUSTER_TRAINING_RUNTIME, "", "torch-distributed"))
+            runtime["metadata"] = {"name": "furnished", "labels": runtime["metadata"]["labels"]}
+            pod = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+            pod["volumes"] = [{"name": name, "emptyDir": {}} for name in ("cache", "shm")]
+            pod["containers"][0]["volumeMounts"] = [
+                {"name": "shm", "mountPath": "/dev/shm"},
+                {"name": "cache", "mountPath": "/cache", "subPath": "x"},
+                {"name": "cache", "mountPath": "/models", "readOnly": True},
+                {"name": "cache", "mountPath": "/slash/"},
+            ]
+            kube.do(lambda store: store.create(CLUSTER_TRAINING_RUNTIME, "", runtime))
+            yield kube
+
+    def launch(self, **fields: Any) -> None:
+        made = executor(runtime_ref="furnished", volumes=[WORK], workdir_volume_mount=MOUNT, **fields)
+        made.launch("train", ["true"])
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"volume_mounts": [{"name": "dta", "mountPath": "/data"}]},
+            {"container_kwargs": {"volumeMounts": [{"name": "dta", "mountPath": "/data"}]}},
+        ],
+    )
+    def test_a_mount_of_a_volume_that_nobody_has(self, furnished, fields):
+        """Its pods would never be created."""
+        known = "volumes and pod_spec_overrides have 'work', and ClusterTrainingRuntime 'furnished' has 'cache', 'shm'"
+        with pytest.raises(ConfigError, match=f"^volume_mounts=.*no volume 'dta': {known}"):
+            self.launch(**fields)
+        assert jobs(furnished) == []
+
+    def test_mounts_of_volumes_that_somebody_has(self, furnished):
+        self.launch(
+            volume_mounts=[{"name": name, "mountPath": f"/mnt/{name}"} for name in ("cache", "extra", "work")],
+            pod_spec_overrides={"volumes": [{"name": "extra", "emptyDir": {}}, {"name": "shm", "emptyDir": {}}]},
+        )
+        assert len(jobs(furnished)) == 1
+
+    @pytest.mark.parametrize("path", ["/cache", "/slash"])
+    def test_a_mount_that_the_runtimes_would_change(self, furnished, path):
+        with pytest.raises(ConfigError, match="choose another mountPath"):
+            self.launch(volume_mounts=[{"name": "work", "mountPath": path}])
+        assert jobs(furnished) == []
+
+    def test_a_mount_that_says_the_same_or_more(self, furnished, caplog):
+        self.launch(
+            volume_mounts=[
+                {"name": "cache", "mountPath": "/cache", "subPath": "x"},
+                {"name": "work", "mountPath": "/dev/shm", "readOnly": True},
+            ]
+        )
+        assert len(jobs(furnished)) == 1
+        assert "keeps" not in caplog.text
+
+    def test_a_mount_that_stays_read_only_is_told(self, furnished, caplog):
+        self.launch(volume_mounts=[{"name": "work", "mountPath": "/models"}])
+        assert len(jobs(furnished)) == 1
+        assert "at /models already, of which Kubernetes keeps {'readOnly': True}" in caplog.text
+
+    def test_a_volume_of_another_kind_than_the_runtimes(self, furnished):
+        with pytest.raises(ConfigError, match="rename yours") as caught:
+            executor(
+                runtime_ref="furnished", volumes=[{"name": "shm", "persistentVolumeClaim": {"claimName": "shared"}}]
+            ).launch("train", ["true"])
+        assert caught.value.argument == "volumes"
+
+    def test_what_is_patched_into_other_jobs_is_not_looked_at(self, kube):
+        pod = {"containers": [{"name": "model-initializer", "volumeMounts": [{"name": "m", "mountPath": "/m"}]}]}
+        job = {"name": "model-initializer", "template": {"spec": {"template": {"spec": pod}}}}
+        spec = {"template": {"spec": {"replicatedJobs": [job]}}}
+        patches = [{"manager": "example.com/mine", "trainingRuntimeSpec": spec}]
+        executor(spec_kwargs={"runtimePatches": patches}).launch("train", ["true"])
         assert len(jobs(kube)) == 1
 
 

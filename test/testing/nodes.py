@@ -151,15 +151,10 @@ def working(
     cluster = Cluster(trainer=trainer, kuberay=kuberay, claims=Claims(home, claims))
     loop = LoopThread("test-node")
 
-    def existing(namespace: str, name: str) -> Path:
-        if name not in claims:
-            raise KeyError(name)
-        return cluster.claims(namespace, name)
-
     kubelet = Kubelet(
         cluster.store,
         home=home,
-        claims=existing,
+        claims=cluster.claims,
         images={"alpine*": "busybox"},
         isolation=isolation,
         faults=cluster.faults,

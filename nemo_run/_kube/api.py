@@ -12,15 +12,16 @@ import json
 import math
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
 from nemo_run._kube import auth
 from nemo_run._kube.resources import ACCESS_REVIEW, POD, Resource
 from nemo_run._kube.streams import LogStream, WebSocketTarget, lines_of
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
+from nemo_run._kube.watching import Event, Watch
 from nemo_run._kube.wire import PATIENCE, READ_TIMEOUT, Request, Wire
 from nemo_run.exceptions import KubeError, ServerError, Unreachable
 
@@ -30,19 +31,8 @@ Query = list[tuple[str, str]]
 
 PAGE = 500
 """Objects asked for at a time."""
-WATCH_SPAN = 60.0
-"""Seconds of one watch request: a connection that died silently costs no more than this."""
-WATCH_PAUSE = 1.0
-"""Seconds between two watch requests of which the first gave nothing."""
 LOG_SILENCE = 90.0
 """Seconds without a byte after which a followed log counts as cut: the connection may be dead."""
-
-
-class Event(NamedTuple):
-    """A change: ADDED, MODIFIED or DELETED, and the object after it."""
-
-    type: str
-    object: Json
 
 
 class KubeApi:
@@ -116,34 +106,15 @@ class KubeApi:
             Request(what, "DELETE", kind.path(namespace, name), namespace, (), _encoded(body)), patience=self._patience
         )
 
-    def watch(
-        self, kind: Resource, namespace: str, *, labels: str = "", fields: str = "", timeout: float
-    ) -> Iterator[Event]:
-        """
-        Give what is there as ADDED, then each change, for *timeout* seconds.
-
-        Ended and broken requests are resumed; where the server has forgotten the
-        place, it lists again and gives what differs.
-        """
-        deadline = self._clock.now() + timeout
-        known: dict[str, Json] = {}
-        version = ""
-        while True:
-            if not version:
-                objects, version = self._list(kind, namespace, labels, fields)
-                yield from _differences(known, objects)
-            if (left := deadline - self._clock.now()) <= 0:
-                return
-            query = [*_selectors(labels, fields), ("resourceVersion", version)]
-            quiet = True
-            for event in self._watch_once(kind, namespace, query, min(left, WATCH_SPAN)):
-                quiet = event.type == "ERROR"
-                version = "" if event.type == "ERROR" else event.object["metadata"]["resourceVersion"]
-                if event.type in ("ADDED", "MODIFIED", "DELETED"):
-                    _note(known, event)
-                    yield event
-            if quiet:
-                self._clock.sleep(min(WATCH_PAUSE, left))
+    def watch(self, kind: Resource, namespace: str, *, labels: str = "", fields: str = "", timeout: float) -> Watch:
+        """Give what is there as ADDED, then each change, for *timeout* seconds."""
+        selectors = _selectors(labels, fields)
+        return Watch(
+            lambda: self._list(kind, namespace, labels, fields),
+            lambda version, span, opened: self._watch_once(kind, namespace, selectors, version, span, opened),
+            timeout=timeout,
+            clock=self._clock,
+        )
 
     def open_log(
         self,
@@ -250,10 +221,19 @@ class KubeApi:
         response = self._wire.request(request, patience=self._patience)
         return LogStream(response, lambda problem: self._wire.no_answer(request, problem))
 
-    def _watch_once(self, kind: Resource, namespace: str, query: Query, span: float) -> Iterator[Event]:
+    def _watch_once(
+        self,
+        kind: Resource,
+        namespace: str,
+        selectors: Query,
+        version: str,
+        span: float,
+        opened: Callable[[LogStream], None],
+    ) -> Iterator[Event]:
         """Give one watch request's events; a last ERROR one means that the place is forgotten."""
         seconds = math.ceil(span)
-        query = [*query, ("watch", "true"), ("allowWatchBookmarks", "true"), ("timeoutSeconds", str(seconds))]
+        query = [*selectors, ("resourceVersion", version), ("watch", "true"), ("allowWatchBookmarks", "true")]
+        query.append(("timeoutSeconds", str(seconds)))
         request = Request(f"watch {kind.plural}", "GET", kind.path(namespace), namespace, query)
         try:
             stream = self._stream(request, seconds + 15.0)
@@ -262,6 +242,7 @@ class KubeApi:
                 raise
             yield Event("ERROR", {})
             return
+        opened(stream)
         with stream, contextlib.suppress(Unreachable):
             for told in lines_of(stream):
                 status = told["object"]
@@ -306,25 +287,3 @@ def _encoded(body: Json) -> bytes:
 
 def _selectors(labels: str, fields: str) -> Query:
     return [pair for pair in (("labelSelector", labels), ("fieldSelector", fields)) if pair[1]]
-
-
-def _note(known: dict[str, Json], event: Event) -> None:
-    uid = event.object["metadata"].get("uid", "")
-    if event.type == "DELETED":
-        known.pop(uid, None)
-    else:
-        known[uid] = event.object
-
-
-def _differences(known: dict[str, Json], objects: Objects) -> Iterator[Event]:
-    """Bring *known* up to *objects*, giving each difference as an event."""
-    now = {item["metadata"].get("uid", ""): item for item in objects}
-    for uid in [uid for uid in known if uid not in now]:
-        yield Event("DELETED", known.pop(uid))
-    for uid, item in now.items():
-        before = known.get(uid)
-        known[uid] = item
-        if before is None:
-            yield Event("ADDED", item)
-        elif before["metadata"].get("resourceVersion") != item["metadata"].get("resourceVersion"):
-            yield Event("MODIFIED", item)

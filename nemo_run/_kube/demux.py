@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from functools import lru_cache
 
 GAP = "--- lines may be missing ---"
-"""What stands where a log could not be read without a hole."""
+"""How begins what stands where a log could not be read without a hole."""
 
 LONGEST_LINE = 1 << 20
 """Bytes after which a line is given in pieces: one without an end must not fill the memory."""
@@ -48,6 +48,12 @@ def stamped(text: str) -> tuple[str, str]:
     """Split the kubelet's timestamp off a line; "" where there is none."""
     found = _STAMPED.fullmatch(text)
     return (text[: found.start(4)].rstrip(" "), found[4]) if found else ("", text)
+
+
+def gap(pod: str, node: int | None, first: int, last: int) -> LogLine:
+    """Give what stands for the lines of a pod's container that cannot be had, by which of its starts wrote them."""
+    attempts = f"attempt {first}" if first == last else f"attempts {first} to {last}"
+    return LogLine(pod, node, f"{GAP} pod {pod}, {attempts}", gap=True)
 
 
 class Lines:

@@ -1,9 +1,11 @@
 """
 Follow the logs of a job's pods, each line once, until the job has ended.
 
-One look at the pods each few seconds says what there is; one thread a pod reads
-its log. Whatever ends a stream (a restart, a broken connection, a rotated file,
-the container's end), the next look decides whether to read on.
+One thread watches the pods; one thread a pod reads its log, from the moment at
+which a container of it has started. Whatever ends a stream (a restart, a broken
+connection, a rotated file, the container's end), how the pod stands then decides
+whether to read on. When a Job fails, Kubernetes deletes its pods with their logs:
+so what happens to a pod must be heard as it happens.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from nemo_run._kube.demux import LogLine
-from nemo_run._kube.resources import POD
+from nemo_run._kube.demux import GAP, LogLine
+from nemo_run._kube.podwatch import PodWatch
 from nemo_run._kube.startup import startup
 from nemo_run._kube.tail import Tail, has_started, node_index
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
@@ -31,7 +33,7 @@ __all__ = ["LogFollower", "LogLine", "node_index"]
 logger = logging.getLogger("nemo_run")
 
 INTERVAL = 2.0
-"""Seconds between two looks at the pods."""
+"""Seconds between two questions whether the job has ended, and two looks at pods that may not be watched."""
 LINGER = 30.0
 """Seconds for which the tails are read after the job has ended."""
 BATCHES = 64
@@ -47,7 +49,8 @@ class LogFollower:
     Follows all pods that *selector* matches, also those that come later.
 
     *write* gets each line, *on_state* what is waited for, both in the thread that
-    calls ``run``. *finished* tells whether the job has ended.
+    calls ``run``. *finished* tells whether the job has ended, *why* what keeps its
+    pods from being created, if anybody knows.
     """
 
     def __init__(
@@ -60,26 +63,29 @@ class LogFollower:
         write: Callable[[LogLine], None],
         on_state: Callable[[str], None],
         finished: Callable[[], bool],
+        why: Callable[[], str] = str,
         clock: Clock = SYSTEM_CLOCK,
         interval: float = INTERVAL,
         linger: float = LINGER,
     ) -> None:
         # Each round is a new try anyway.
         self._api = api.patient(0)
-        self._namespace = namespace
-        self._selector = selector
         self._container = container
         self._write = write
         self._on_state = on_state
         self._finished = finished
+        self._why = why
         self._clock = clock
         self._interval = interval
         self._linger = linger
         self._inbox: queue.Queue[list[LogLine] | str | KubeError] = queue.Queue(BATCHES)
+        self._watch = PodWatch(
+            api, namespace, selector, changed=self._changed, failed=self._send, interval=self._interval
+        )
+        self._lock = threading.Lock()
+        self._pods: dict[str, dict[str, Any]] = {}
         self._tails: dict[str, Tail] = {}
         self._stop = threading.Event()
-        self._round = 0
-        self._asked_to_wait = 0.0
         self._said = ""
 
     def run(self) -> None:
@@ -89,23 +95,30 @@ class LogFollower:
         Raises:
             NotAuthorized: pods or their logs may not be read.
         """
+        late = True
         try:
+            self._watch.start()
             while not self._stop.is_set() and not self._is_over():
-                self._look()
-                self._serve(max(self._interval, self._asked_to_wait))
+                self._serve(self._interval)
+                self._tell()
+                late = False
             if not self._stop.is_set():
-                self._read_tails()
+                self._read_tails(late=late)
         finally:
             self.close()
 
     def close(self) -> None:
         """End ``run`` and all threads, also those that wait for a quiet log; any thread may call it."""
         self._stop.set()
-        for tail in self._tails.values():
+        self._watch.close()
+        with self._lock:
+            tails = list(self._tails.values())
+        for tail in tails:
             tail.close()
         deadline = time.monotonic() + _JOIN
-        for tail in self._tails.values():
-            tail.join(max(deadline - time.monotonic(), 0.0))
+        for thread in (self._watch, *tails):
+            if thread.ident is not None:
+                thread.join(max(deadline - time.monotonic(), 0.0))
 
     def _is_over(self) -> bool:
         try:
@@ -114,57 +127,82 @@ class LogFollower:
             self._say(f"cannot tell whether the job has ended: {error.message}; asking again")
             return False
 
-    def _read_tails(self) -> None:
+    def _read_tails(self, *, late: bool) -> None:
         """Read what is left; pods that go on after the job's end are left alone after a while."""
+        self._watch.close()
+        self._watch.join(_JOIN)
         deadline = self._clock.now() + self._linger
-        self._look(over=True)
-        while any(tail.is_alive() for tail in self._tails.values()) and self._clock.now() < deadline:
+        self._look_again()
+        while self._alive() and self._clock.now() < deadline:
             if self._stop.is_set():
                 return
             self._serve(min(self._interval, _AT_THE_END), until_quiet=True)
-            self._look(over=True)
+            self._look_again()
         self._drain()
+        for tail in self._tails.values():
+            if tail.is_alive() and tail.stuck:
+                self._write(tail.rest())
         if not self._tails:
             self._say("the job ended, and no pod of it was seen running")
+            if late and not self._pods:
+                self._write(LogLine("", None, f"{GAP} the job's pods were gone before they could be read", gap=True))
         elif not any(tail.spoke for tail in self._tails.values()):
             self._say("the job ended, and its pods wrote nothing")
 
-    def _look(self, *, over: bool = False) -> None:
-        self._round += 1
-        self._asked_to_wait = 0.0
-        try:
-            pods = self._api.list(POD, self._namespace, labels=self._selector)
-        except (ServerError, Unreachable) as error:
-            self._asked_to_wait = error.retry_after or 0.0
-            self._say(f"cannot look at the pods: {error.message}; trying again")
-            return
-        found = {pod["metadata"]["uid"]: pod for pod in pods}
-        for uid, pod in found.items():
-            if uid not in self._tails and has_started(pod, self._container):
-                self._tails[uid] = self._start(pod)
-        for uid, tail in self._tails.items():
-            tail.offer(self._round, found.get(uid), over=over)
-        if not over:
-            self._say(self._waited_for(found))
+    def _alive(self) -> bool:
+        return any(tail.is_alive() for tail in list(self._tails.values()))
 
-    def _start(self, pod: dict[str, Any]) -> Tail:
-        tail = Tail(self._api, pod, self._container, send=self._send, stop=self._stop, started=lambda: self._round)
+    def _look_again(self) -> None:
+        """See how the pods stand after the job's end."""
+        try:
+            self._watch.look()
+        except (ServerError, Unreachable) as error:
+            self._say(f"cannot look at the pods: {error.message}; trying again")
+        for tail in list(self._tails.values()):
+            tail.end()
+
+    def _changed(self, pod: dict[str, Any], gone: bool) -> None:
+        """Take how a pod stands, from whichever thread has seen it."""
+        uid = pod["metadata"]["uid"]
+        with self._lock:
+            if self._stop.is_set():
+                return
+            if gone:
+                self._pods.pop(uid, None)
+            else:
+                self._pods[uid] = pod
+            tail = self._tails.get(uid)
+            if tail is not None:
+                tail.offer(pod, gone=gone)
+            elif has_started(pod, self._container):
+                self._tails[uid] = self._start(pod, gone=gone)
+
+    def _start(self, pod: dict[str, Any], *, gone: bool) -> Tail:
+        tail = Tail(self._api, pod, self._container, gone=gone, send=self._send, stop=self._stop)
         logger.debug("following pod %s", pod["metadata"]["name"])
         tail.start()
         return tail
 
-    def _waited_for(self, pods: dict[str, dict[str, Any]]) -> str:
+    def _tell(self) -> None:
+        """Say what is waited for, if anything is."""
+        if self._watch.trouble or self._watch.looked:
+            self._say(self._watch.trouble or self._waited_for())
+
+    def _waited_for(self) -> str:
         """Say why which pods are silent; nothing where all speak."""
-        if not pods and not self._tails:
-            return "no pod yet"
-        why: dict[str, list[str]] = defaultdict(list)
+        with self._lock:
+            pods, tails = dict(self._pods), dict(self._tails)
+        if not pods and not tails:
+            why = self._why()
+            return f"no pod yet: {why}" if why else "no pod yet"
+        silent: dict[str, list[str]] = defaultdict(list)
         for uid, pod in pods.items():
-            tail = self._tails.get(uid)
+            tail = tails.get(uid)
             if tail is None:
-                why[startup(pod).text].append(pod["metadata"]["name"])
+                silent[startup(pod).text].append(pod["metadata"]["name"])
             elif not tail.spoke and tail.is_alive():
-                why["running, no output yet"].append(pod["metadata"]["name"])
-        return "; ".join(f"{_named(names)}: {text}" for text, names in sorted(why.items()))
+                silent["running, no output yet"].append(pod["metadata"]["name"])
+        return "; ".join(f"{_named(names)}: {text}" for text, names in sorted(silent.items()))
 
     def _say(self, text: str) -> None:
         if text and text != self._said:
@@ -185,7 +223,7 @@ class LogFollower:
         end = self._clock.now() + seconds
         while (left := end - self._clock.now()) > 0 and not self._stop.is_set():
             self._drain()
-            if until_quiet and not any(tail.is_alive() for tail in self._tails.values()):
+            if until_quiet and not self._alive():
                 return
             self._clock.sleep(min(_STEP, left))
 

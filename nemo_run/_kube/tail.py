@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from nemo_run._kube.demux import GAP, Lines, LogLine, Resume, stamped
+from nemo_run._kube.demux import Lines, LogLine, Resume, gap, stamped
 from nemo_run.exceptions import KubeError, NotFound, Rejected, ServerError, Unreachable
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ _KUBELETS_OWN = ("unable to retrieve container logs for ", "failed to try resolv
 
 _TRIES = 3
 """Times that the log of an earlier container is asked for: it may go at any moment."""
+_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+"""Seconds until a log is asked for again where nothing new was heard of the pod; doubled each time."""
 
 
 class Tail(threading.Thread):
@@ -34,9 +37,9 @@ class Tail(threading.Thread):
         pod: Json,
         container: str,
         *,
+        gone: bool = False,
         send: Callable[[list[LogLine] | str | KubeError], None],
         stop: threading.Event,
-        started: Callable[[], int],
     ) -> None:
         metadata = pod["metadata"]
         super().__init__(name=f"log of {metadata['name']}", daemon=True)
@@ -47,25 +50,37 @@ class Tail(threading.Thread):
         self._container = container
         self._send = send
         self._stop_asked = stop
-        self._rounds_started = started
-        self._news = threading.Condition()
-        self._seen: tuple[int, Json | None] = (started(), pod)
-        self._over = False
+        self._heard = threading.Condition()
+        self._now = _Standing(pod, gone)
         self._stream: LogStream | None = None
         self._resume = Resume()
+        self._pause = _PAUSE
+        self._attempt = 1
+        """Which start of the container is read; one more than its restarts."""
+        self._opened = 0
+        """The attempt whose log was last opened while it ran: the log was no other's."""
+        self._read_out = 0
+        """The attempt whose log was last read to an end that was no cut."""
         self.spoke = False
+        self.stuck = False
+        """Whether the log could not be read when it was last asked for."""
 
-    def offer(self, round_: int, pod: Json | None, *, over: bool) -> None:
-        """Tell what a look at the pods gave: this one, or that it is gone; and whether the job has ended."""
-        with self._news:
-            self._seen = (round_, pod)
-            self._over = over
-            self._news.notify_all()
+    def offer(self, pod: Json, *, gone: bool) -> None:
+        """Tell how the pod stands now, or did when it was deleted."""
+        with self._heard:
+            self._now = _Standing(pod, gone, self._now.over, self._now.number + 1)
+            self._heard.notify_all()
+
+    def end(self) -> None:
+        """Tell that the job has ended: what there is of the log is all, once it was read."""
+        with self._heard:
+            self._now = replace(self._now, over=True, number=self._now.number + 1)
+            self._heard.notify_all()
 
     def close(self) -> None:
         """Wake the thread, so that it ends; *stop* is set already."""
-        with self._news:
-            self._news.notify_all()
+        with self._heard:
+            self._heard.notify_all()
         if (stream := self._stream) is not None:
             stream.close()
 
@@ -77,41 +92,63 @@ class Tail(threading.Thread):
             self._send(error)
 
     def _follow(self) -> None:
-        pod: Json | None = self._seen[1]
-        restarts = 0
-        complete = whole = False
-        while pod is not None and not self._stop_asked.is_set():
-            if (now := _restarts(pod, self._container)) > restarts:
-                self._restarted(now, skipped=now - restarts - 1)
-                restarts, complete = now, False
+        complete = False
+        while not self._stop_asked.is_set():
+            now = self._now
+            attempt = _restarts(now.pod, self._container) + 1
+            if attempt > self._attempt:
+                self._restarted(now.pod, complete=complete)
+                self._attempt, complete = attempt, False
             if not complete:
-                ended = _has_ended(pod, self._container)
-                whole = self._read(ended=ended)
-                complete = whole and ended
-            if complete and (self._over or _is_final(pod)):
+                ended = now.gone or _has_ended(now.pod, self._container)
+                complete = self._read(ended=ended) and ended
+            if self._is_last(now, complete=complete):
                 return
-            pod = self._next_look()
-            if self._over and pod is not None and not has_started(pod, self._container):
-                return
-        if pod is None and not whole and not self._stop_asked.is_set():
-            self._tell_gap()
+            self._wait_for_news(now, None if complete else self._next_pause())
 
-    def _next_look(self) -> Json | None:
-        """Wait for a look at the pods that began after now."""
-        wanted = self._rounds_started() + 1
-        with self._news:
-            self._news.wait_for(lambda: self._stop_asked.is_set() or self._seen[0] >= wanted)
-            return self._seen[1]
+    def _is_last(self, now: _Standing, *, complete: bool) -> bool:
+        """Tell whether there is nothing more to come of the pod; where it took lines with it, say so."""
+        if self._stop_asked.is_set():
+            return True
+        if now.gone:
+            if not complete and self._read_out != self._attempt:
+                self._tell_gap(self._attempt)
+            return True
+        if complete:
+            return now.over or _is_final(now.pod)
+        return now.over and not has_started(now.pod, self._container)
 
-    def _restarted(self, restarts: int, *, skipped: int) -> None:
-        """Read what is left of the container before; of several since the last look only that one's log is kept."""
-        if skipped:
-            self._tell_gap()
+    def _wait_for_news(self, known: _Standing, seconds: float | None) -> None:
+        """Wait until something is heard of the pod that was not *known* yet."""
+        with self._heard:
+            heard = self._heard.wait_for(
+                lambda: self._stop_asked.is_set() or self._now.number > known.number, timeout=seconds
+            )
+        if heard:
+            self._pause = _PAUSE
+
+    def _next_pause(self) -> float:
+        pause, self._pause = self._pause, min(self._pause * 2, _LONGEST_PAUSE)
+        return pause
+
+    def _restarted(self, pod: Json, *, complete: bool) -> None:
+        """Read what is left of the container before; of several since then only that one's log is kept."""
+        before = _restarts(pod, self._container)
+        # A log that was opened after its container had ended may have been the next one's already.
+        sure = complete and self._opened == self._attempt
+        first = self._attempt + 1 if sure else self._attempt
+        # Of a container that waits for its next start, "previous" is the one that has ended last.
+        last = before if _waits(pod, self._container) else before - 1
+        if first <= last:
+            self._tell_gap(first, last)
+        if last >= self._attempt:
             self._resume.let_go()
-        if not self._read_previous():
-            self._tell_gap()
+        self._attempt = before
+        if last < before and not self._read_previous():
+            if first <= before:
+                self._tell_gap(before)
             self._resume.let_go()
-        self._send(f"pod {self._name}: container {self._container} was restarted (restart {restarts})")
+        self._send(f"pod {self._name}: container {self._container} was restarted (restart {before})")
 
     def _read_previous(self) -> bool:
         """Read the container before the present one; tell whether its log is there."""
@@ -121,8 +158,7 @@ class Tail(threading.Thread):
             except (NotFound, Rejected):
                 return False
             except (ServerError, Unreachable) as error:
-                self._pause(error)
-                self._next_look()
+                self._wait(error)
             else:
                 break
         else:
@@ -134,16 +170,27 @@ class Tail(threading.Thread):
 
     def _read(self, *, ended: bool) -> bool:
         """Read on; tell whether the log came to its end, without a cut or a hole."""
+        if not ended:
+            self._opened = self._attempt
+        self.stuck = True
         try:
             self._pass_stream(previous=False, ended=ended)
-        except (NotFound, Rejected, ServerError, Unreachable) as error:
-            # Not there yet, not there any more, or cut off: the next look tells.
-            self._pause(error)
+        except (NotFound, Rejected):
+            # Not there yet, or not there any more.
             return False
+        except (ServerError, Unreachable) as error:
+            self._read_out = 0
+            self.stuck = True
+            self._stop_asked.wait(error.retry_after or 0.0)
+            return False
+        self.stuck = False
         if self._resume.seeking:
             self._bridge()
             return False
-        return not self._stop_asked.is_set()
+        if self._stop_asked.is_set():
+            return False
+        self._read_out = self._attempt
+        return True
 
     def _pass_stream(self, *, previous: bool, ended: bool) -> None:
         """Pass on what is new of a log, up to its end or to a hole."""
@@ -158,6 +205,7 @@ class Tail(threading.Thread):
             previous=previous,
         ) as stream:
             self._stream = stream
+            self.stuck = False
             if self._stop_asked.is_set():
                 return
             self._resume.reattach()
@@ -168,15 +216,15 @@ class Tail(threading.Thread):
         if ended:
             self._pass_on(lines.finish(), previous=previous)
 
-    def _pause(self, error: KubeError) -> None:
-        """Wait as long as the server asks for."""
-        self._stop_asked.wait(error.retry_after or 0.0)
+    def _wait(self, error: KubeError) -> None:
+        """Wait as long as the server asks for, and as one does before a new try."""
+        self._stop_asked.wait(max(error.retry_after or 0.0, self._next_pause()))
 
     def _bridge(self) -> None:
         """Look for the line seen last in the log of the container before: a restart shows there first."""
         self._read_previous()
         if self._resume.seeking:
-            self._tell_gap()
+            self._tell_gap(self._attempt)
             self._resume.let_go()
 
     def _pass_on(self, texts: Iterable[str], *, previous: bool) -> None:
@@ -186,13 +234,13 @@ class Tail(threading.Thread):
             line = LogLine(self._name, self._node, said, at)
             if not at and said.startswith(_KUBELETS_OWN):
                 self._send(f"pod {self._name}: {said}")
-                batch.append(self._gap())
+                batch.append(self._gap(self._attempt))
             elif self._resume.is_new(line):
                 batch.append(line)
             elif self._resume.missed:
                 if not previous:
                     break
-                batch.append(self._gap())
+                batch.append(self._gap(self._attempt))
                 self._resume.let_go()
                 if self._resume.is_new(line):
                     batch.append(line)
@@ -200,11 +248,26 @@ class Tail(threading.Thread):
             self.spoke = True
             self._send(batch)
 
-    def _gap(self) -> LogLine:
-        return LogLine(self._name, self._node, GAP, gap=True)
+    def rest(self) -> LogLine:
+        """Give what stands for what nobody waits for any more."""
+        return self._gap(self._attempt)
 
-    def _tell_gap(self) -> None:
-        self._send([self._gap()])
+    def _gap(self, first: int, last: int | None = None) -> LogLine:
+        return gap(self._name, self._node, first, last or first)
+
+    def _tell_gap(self, first: int, last: int | None = None) -> None:
+        self._send([self._gap(first, last)])
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """How a pod stands, as far as was heard."""
+
+    pod: Json
+    gone: bool = False
+    over: bool = False
+    """Whether the job has ended."""
+    number: int = 0
 
 
 def node_index(pod: Json) -> int | None:
@@ -228,8 +291,12 @@ def _has_ended(pod: Json, container: str) -> bool:
     return "running" not in (_status(pod, container).get("state") or {})
 
 
-def _restarts(pod: Json | None, container: str) -> int:
-    return int(_status(pod or {}, container).get("restartCount") or 0)
+def _waits(pod: Json, container: str) -> bool:
+    return "waiting" in (_status(pod, container).get("state") or {})
+
+
+def _restarts(pod: Json, container: str) -> int:
+    return int(_status(pod, container).get("restartCount") or 0)
 
 
 def _is_final(pod: Json) -> bool:

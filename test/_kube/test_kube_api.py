@@ -14,8 +14,9 @@ from fakes.clock import FakeClock
 
 from nemo_run._kube import api as kube_api
 from nemo_run._kube import auth
-from nemo_run._kube.api import Event, KubeApi
+from nemo_run._kube.api import KubeApi
 from nemo_run._kube.resources import POD, TRAINJOB
+from nemo_run._kube.watching import Event
 from nemo_run._kube.wire import Wire
 from nemo_run.exceptions import (
     Conflict,

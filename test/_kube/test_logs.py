@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable
 
 import pytest
 from fakes.answers import RESET, Answer, Asked, Server, kubeconfig, status
-from fakes.clock import FakeClock
 
 from nemo_run._kube import auth
 from nemo_run._kube.api import KubeApi
@@ -53,6 +53,8 @@ class Cluster:
 
     def __call__(self, asked: Asked) -> Answer:
         query = dict(asked.query)
+        if "watch" in query:
+            return status(403, "Forbidden", 'User "u" cannot watch resource "pods"')
         if asked.path.endswith("/pods"):
             assert query == {"labelSelector": "job=x", "limit": "500"}
             self.looks += 1
@@ -63,14 +65,54 @@ class Cluster:
         return self.logs[name](query)
 
 
+class Watched(Cluster):
+    """One that tells of its pods as they change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pods = []
+        self.watchers = 0
+        self._told: list[bytes] = []
+        self._news = threading.Condition()
+
+    def __call__(self, asked: Asked) -> Answer:
+        query = dict(asked.query)
+        if "watch" not in query:
+            found = super().__call__(asked)
+            if asked.path.endswith("/pods"):
+                found.body["metadata"] = {"resourceVersion": "1"}
+            return found
+        self.watchers += 1
+        return Answer(200, self._events(int(query["resourceVersion"]) - 1))
+
+    def tell(self, kind: str, pod: dict) -> None:
+        others = [other for other in self.pods if other["metadata"]["uid"] != pod["metadata"]["uid"]]
+        self.pods = others if kind == "DELETED" else [*others, pod]
+        with self._news:
+            metadata = {**pod["metadata"], "resourceVersion": str(len(self._told) + 2)}
+            event = {"type": kind, "object": {**pod, "metadata": metadata}}
+            self._told.append(json.dumps(event).encode() + b"\n")
+            self._news.notify_all()
+
+    def _events(self, position: int) -> Iterable[bytes]:
+        deadline = time.monotonic() + WAIT
+        while time.monotonic() < deadline:
+            with self._news:
+                if len(self._told) == position:
+                    self._news.wait(0.05)
+                news, position = self._told[position:], len(self._told)
+            # An empty chunk ends an answer.
+            yield b"".join(news) or b" \n"
+
+
 def since(data: bytes, query: dict[str, str]) -> bytes:
     """Give what of a log the kubelet gives: whole seconds."""
     wanted = query.get("sinceTime", "")[:19].encode()
     return b"".join(line + b"\n" for line in data.split(b"\n")[:-1] if line[:19] >= wanted)
 
 
-def gap(name: str, node: int | None = 0) -> LogLine:
-    return LogLine(name, node, GAP, gap=True)
+def gap(name: str, attempts: str = "attempt 1", node: int | None = 0) -> LogLine:
+    return LogLine(name, node, f"{GAP} pod {name}, {attempts}", gap=True)
 
 
 def lines(name: str, *numbers: int, node: int | None = 0) -> list[LogLine]:
@@ -85,6 +127,7 @@ class Following:
         self.lines: list[LogLine] = []
         self.states: list[str] = []
         self.over = threading.Event()
+        self.asked = 0
         self.error: BaseException | None = None
         self.follower = LogFollower(
             KubeApi(Wire(lambda: auth.load([file]))),
@@ -93,12 +136,16 @@ class Following:
             container="node",
             write=options.pop("write", self.lines.append),
             on_state=self.states.append,
-            finished=options.pop("finished", self.over.is_set),
+            finished=options.pop("finished", self._finished),
             interval=0.05,
             **options,
         )
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
+
+    def _finished(self) -> bool:
+        self.asked += 1
+        return self.over.is_set()
 
     def _run(self) -> None:
         try:
@@ -335,7 +382,7 @@ class TestRestarts:
         cluster.logs["a"] = self.answer(log(40), log(30))
         following = follow()
         following.end()
-        assert following.lines == [gap("a"), *lines("a", 30, 40)]
+        assert following.lines == [gap("a", "attempts 1 to 2"), *lines("a", 30, 40)]
 
     @pytest.mark.parametrize("restarts", [1, 2], ids=["rotated", "two at once"])
     def test_a_hole_before_the_previous_log_is_told_once(self, cluster, follow, restarts):
@@ -432,25 +479,13 @@ def test_an_api_that_is_away_is_outlasted(cluster, follow):
     ]
 
 
-def test_a_server_that_asks_for_a_pause_gets_it(cluster, tmp_path):
+def test_a_server_that_asks_for_a_pause_gets_it(cluster, follow):
     """Retry-After holds for the looks at the pods, which are not tried again otherwise."""
-    answers = iter([Answer(429, b"busy", {"Retry-After": "7"}), Answer(200, {"items": []})])
-    clock = FakeClock()
-    over = iter([False, False, True])
-    with Server(lambda asked: next(answers, Answer(200, {"items": []}))) as server:
-        file = kubeconfig(tmp_path / "config", server.url)
-        LogFollower(
-            KubeApi(Wire(lambda: auth.load([file]))),
-            "ns",
-            selector="job=x",
-            container="node",
-            write=print,
-            on_state=lambda text: None,
-            finished=lambda: next(over),
-            clock=clock,
-            interval=2,
-        ).run()
-    assert clock.time == pytest.approx(9)
+    cluster.pods = Answer(429, b"busy", {"Retry-After": "60"})
+    following = follow()
+    following.until(lambda: following.states == ["cannot look at the pods: busy; trying again"])
+    following.until(lambda: following.asked > 10)
+    assert cluster.looks == 1
 
 
 @pytest.mark.parametrize("what", ["pods", "logs"])
@@ -547,3 +582,91 @@ def test_a_slow_writer_holds_the_readers_back(cluster, follow):
 )
 def test_the_number_of_a_node(metadata, index):
     assert node_index({"metadata": metadata}) == index
+
+
+def crashed(name: str, restarts: int, **more) -> dict:
+    """Give a pod whose container waits for its next start."""
+    found = pod(name, "waiting", told={"reason": "CrashLoopBackOff"}, phase="Running", restarts=restarts, **more)
+    found["status"]["containerStatuses"][0]["lastState"] = {"terminated": {"exitCode": 1}}
+    return found
+
+
+class TestWatched:
+    """Pods that may be watched: what is there for a moment only is heard of."""
+
+    @pytest.fixture
+    def cluster(self):
+        return Watched()
+
+    def test_a_pod_that_was_deleted_unread_is_a_gap(self, cluster, follow):
+        cluster.logs["a"] = lambda query: status(404, "NotFound", 'pods "a" not found')
+        following = follow()
+        following.until(lambda: cluster.watchers > 0)
+        cluster.tell("ADDED", pod("a", "running", restarts=1))
+        cluster.tell("DELETED", pod("a", "running", restarts=1))
+        following.until(lambda: len(following.lines) == 2)
+        following.end()
+        assert following.lines == [gap("a"), gap("a", "attempt 2")]
+
+    def test_one_that_had_not_started_is_none(self, cluster, follow):
+        following = follow()
+        following.until(lambda: cluster.watchers > 0)
+        cluster.tell("ADDED", pod("a", "waiting"))
+        cluster.tell("DELETED", pod("a", "waiting"))
+        following.until(lambda: following.asked > 5)
+        following.end()
+        assert following.lines == []
+
+    def test_a_pod_deleted_after_its_log_was_read_has_said_all(self, cluster, follow):
+        read = iter([Answer(200, log(1, 2))])
+        cluster.logs["a"] = lambda query: next(read, status(404, "NotFound", 'pods "a" not found'))
+        following = follow()
+        following.until(lambda: cluster.watchers > 0)
+        cluster.tell("ADDED", pod("a"))
+        following.until(lambda: len(following.lines) == 2)
+        cluster.tell("MODIFIED", pod("a", "terminated", phase="Running"))
+        cluster.tell("DELETED", pod("a", "terminated", phase="Running"))
+        following.end()
+        assert following.lines == lines("a", 1, 2)
+
+    def test_starts_that_nobody_read_are_named_also_while_the_next_is_waited_for(self, cluster, follow):
+        """Of a container that waits to be started again "previous" is the last one, not the one before."""
+        cluster.logs["a"] = lambda query: Answer(200, since(log(40), query))
+        following = follow()
+        following.until(lambda: cluster.watchers > 0)
+        cluster.tell("ADDED", crashed("a", 2))
+        following.until(lambda: len(following.lines) == 2)
+        cluster.tell("DELETED", crashed("a", 2))
+        following.end()
+        assert following.lines == [gap("a", "attempts 1 to 2"), *lines("a", 40)]
+
+    def test_a_log_that_is_refused_is_asked_for_again_at_once(self, cluster, follow):
+        """The kubelet says "waiting to start" although the status shows that it runs."""
+        early = status(400, "BadRequest", 'container "node" in pod "a" is waiting to start: ContainerCreating')
+        answers = iter([early, early])
+        cluster.logs["a"] = lambda query: next(answers, Answer(200, since(log(1), query)))
+        following = follow()
+        following.until(lambda: cluster.watchers > 0)
+        cluster.tell("ADDED", pod("a"))
+        following.until(lambda: len(following.lines) == 1)
+        cluster.tell("MODIFIED", pod("a", "terminated"))
+        following.end()
+        assert following.lines == lines("a", 1)
+
+    def test_a_log_that_cannot_be_read_to_the_end_is_a_gap(self, cluster, follow):
+        """The node is away when the job ends."""
+        cluster.logs["a"] = lambda query: Answer(503, b"no route to node")
+        following = follow(linger=0.3)
+        following.until(lambda: cluster.watchers > 0)
+        cluster.tell("ADDED", pod("a"))
+        following.until(lambda: len(cluster.asked) > 1)
+        following.end()
+        assert following.lines == [gap("a")]
+
+
+def test_pods_that_were_gone_before_anybody_came_are_a_gap(cluster, follow):
+    following = follow(finished=lambda: True)
+    following.end()
+    assert [(line.text, line.gap) for line in following.lines] == [
+        (f"{GAP} the job's pods were gone before they could be read", True)
+    ]

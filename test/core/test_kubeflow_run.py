@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nemo_run._kube.resources import POD
+from nemo_run._kube.resources import POD, TRAINJOB
 from nemo_run.core.execution.kubeflow import JobReport, KubeflowExecutor, KubeflowJobState
 from nemo_run.core.execution.launcher import Torchrun
 from nemo_run.core.packaging.base import Packager
@@ -368,6 +368,46 @@ class TestEnd:
             assert report.state is KubeflowJobState.PENDING
             assert "'python:3.12'" in report.message
         executor.cancel(name)
+
+    def test_pods_that_cannot_be_created_are_told_for_as_long(self, kube, tmp_path):
+        """Only an event says so; a later warning of another kind does not hide it."""
+        executor = made(tmp_path, volume_mounts=[{"name": "nope", "mountPath": "/data"}])
+        with kube.fault(Respond(403, on="GET */clustertrainingruntimes/*")):
+            name, _ = executor.launch("train", ["true"])
+        states: list[str] = []
+        following = threading.Thread(
+            target=executor.follow_logs, args=(name,), kwargs={"write": print, "on_state": states.append}
+        )
+        following.start()
+        refused = re.compile(r'JobCreationFailed: .*volumeMounts\[0\]\.name: Not found: "nope"')
+        deadline = time.monotonic() + 30
+        while not (states and refused.search(states[-1])) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert states[-1].startswith("no pod yet: JobCreationFailed: ")
+        job = kube.do(lambda store: store.get(TRAINJOB, "default", name))
+        kube.do(lambda store: store.event(job, "Other", "later"))
+        report = executor.report(name)
+        assert report is not None
+        assert refused.match(report.message)
+        executor.cancel(name)
+        following.join(30)
+        assert not following.is_alive()
+        assert [text for text in states if "Other" in text] == []
+
+    def test_a_queue_is_what_a_suspended_job_waits_for(self, kube, tmp_path):
+        executor = made(tmp_path, spec_kwargs={"suspend": True})
+        name, _ = executor.launch("train", ["true"])
+        states: list[str] = []
+        following = threading.Thread(
+            target=executor.follow_logs, args=(name,), kwargs={"write": print, "on_state": states.append}
+        )
+        following.start()
+        deadline = time.monotonic() + 30
+        while "no pod yet: suspended, waiting in queue" not in states and time.monotonic() < deadline:
+            time.sleep(0.1)
+        executor.cancel(name)
+        following.join(30)
+        assert "no pod yet: suspended, waiting in queue" in states
 
     def test_launch_can_wait_until_it_runs(self, kube, tmp_path):
         executor = made(tmp_path)

@@ -18,7 +18,7 @@ from nemo_run._kube.tail import has_started, node_index
 from nemo_run.core.execution import _progress
 from nemo_run.core.execution._endings import Endings, pods_of
 from nemo_run.core.execution._ranklog import RankLog
-from nemo_run.core.execution._trainjob import TARGET_JOB, phase
+from nemo_run.core.execution._trainjob import TARGET_JOB, Phase, phase
 from nemo_run.exceptions import NotFound
 
 if TYPE_CHECKING:
@@ -53,12 +53,19 @@ def _follower(
     on_state: Callable[[str], None],
 ) -> LogFollower:
     """Give what follows all nodes of the TrainJob *name* until it has ended."""
+    now = Phase("")
 
     def finished() -> bool:
+        nonlocal now
         try:
-            return phase(api.get(TRAINJOB, executor.namespace, name)).ended
+            now = phase(api.get(TRAINJOB, executor.namespace, name))
         except NotFound:
             return True
+        return now.ended
+
+    def why() -> str:
+        # Once only: meanwhile nobody reads.
+        return now.message or _progress.why_no_pod(api.patient(0), executor.namespace, name)
 
     return LogFollower(
         api,
@@ -68,6 +75,7 @@ def _follower(
         write=write,
         on_state=on_state,
         finished=finished,
+        why=why,
     )
 
 

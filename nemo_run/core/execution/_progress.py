@@ -11,6 +11,7 @@ from nemo_run._kube.resources import EVENT, POD, TRAINJOB
 from nemo_run._kube.startup import startup, trouble
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock, poll_until
 from nemo_run.core.execution._endings import note, noted, pods_of
+from nemo_run.core.execution._ownership import LAUNCH_ANNOTATION
 from nemo_run.core.execution._trainjob import phase
 from nemo_run.core.execution.kubeflow import JobReport, KubeflowJobState
 from nemo_run.exceptions import JobFailed, KubeError, NotFound, WaitTimeout
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _STARTED = (KubeflowJobState.RUNNING, KubeflowJobState.SUCCEEDED, KubeflowJobState.FAILED)
+_REFUSED = ("JobCreationFailed", "TrainJobResourcesCreationFailed")
+"""Events on the JobSet and on the TrainJob; no condition tells of it (JobSet v0.12, Trainer v2.3 controllers)."""
 _told: set[str] = set()
 
 
@@ -37,7 +40,9 @@ def reported(api: KubeApi, job: Mapping[str, Any]) -> JobReport:
     now = phase(job)
     metadata = job["metadata"]
     uid, name, namespace = (metadata.get(key, "") for key in ("uid", "name", "namespace"))
-    return JobReport(KubeflowJobState(now.name), now.reason, now.message, uid, name, namespace, api.server, api.context)
+    launch_id = (metadata.get("annotations") or {}).get(LAUNCH_ANNOTATION, "")
+    state = KubeflowJobState(now.name)
+    return JobReport(state, now.reason, now.message, uid, name, namespace, api.server, api.context, launch_id)
 
 
 def started(
@@ -91,7 +96,13 @@ def why_waiting(api: KubeApi, namespace: str, name: str) -> str:
     reasons = sorted({pod.text for pod in pods if not pod.ready and pod.text not in ("Pending", "Running")})
     if reasons:
         return "; ".join(reasons)
-    return trouble(_events(api, namespace, name))
+    return why_no_pod(api, namespace, name)
+
+
+def why_no_pod(api: KubeApi, namespace: str, name: str) -> str:
+    """Say what keeps the job's pods from being created: that they were refused, else the newest warning."""
+    events = _events(api, namespace, name)
+    return trouble(event for event in events if event.get("reason") in _REFUSED) or trouble(events)
 
 
 def why_failed(api: KubeApi, namespace: str, name: str) -> str:

@@ -81,13 +81,19 @@ def _make_tools(directory: Path) -> None:
     python = shlex.quote(sys.executable)
     _write_script(directory / "python", f'exec {python} "$@"\n')
     _write_script(directory / "python3", f'exec {python} "$@"\n')
-    if importlib.util.find_spec("torch") is None:
+    if not _installed("torch"):
         shutil.copyfile(Path(__file__).with_name("_torchrun.py"), directory / "torchrun.py")
         _write_script(directory / "torchrun", f'exec {python} {TOOLS}/torchrun.py "$@"\n')
     shutil.copyfile(Path(__file__).with_name("_ray_bridge.py"), directory / "ray_bridge.py")
-    if importlib.util.find_spec("ray") is None:
+    if not _installed("ray"):
         _make_ray(directory, python)
     directory.chmod(0o755)
+
+
+def _installed(package: str) -> bool:
+    """Tell if a package is there: a directory that happens to have its name is none."""
+    spec = importlib.util.find_spec(package)
+    return spec is not None and spec.origin is not None
 
 
 def _make_ray(directory: Path, python: str) -> None:

@@ -96,8 +96,11 @@ class Owned:
     def submitter(self, job: Json) -> Json | None:
         """Bring the RayJob's batch Job forward, and give it."""
         found = self.find(JOB, job["metadata"]["namespace"], job["metadata"]["name"])
-        own = found is not None and found["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
-        return self._jobs.reconcile(found) if found is not None and own else None
+        if found is None or job["metadata"]["uid"] not in (
+            ref["uid"] for ref in found["metadata"].get("ownerReferences", [])
+        ):
+            return None
+        return self._jobs.reconcile(found)
 
     def dashboard(self, job: Json, cluster: Json) -> Dashboard | None:
         """Give the line to the cluster's head; None without a head, or one whose dashboard has a port."""

@@ -41,12 +41,10 @@ WORK = {"name": "work", "persistentVolumeClaim": {"claimName": "shared"}}
         ("tolerations", {"key": "a"}, "write a list"),
         ("tolerations", ["gpu"], "each entry"),
         ("env_list", {"name": "A", "value": "1"}, "write a list"),
-        ("env_list", None, "write a list"),
         ("image_pull_secrets", "registry", "write a list"),
-        ("image_pull_secrets", [{"name": "registry"}], "write a list"),
+        ("image_pull_secrets", [{"secret": "registry"}], "each entry is"),
+        ("image_pull_secrets", [""], "each entry is"),
         ("labels", ["a"], "write a dict"),
-        ("env_vars", None, "write a dict"),
-        ("extra_resource_limits", None, "write a dict"),
     ],
 )
 def test_what_can_only_be_wrong_is_refused_by_name_before_any_request(kube, tmp_path, field, value, hint):
@@ -93,18 +91,36 @@ def test_numbers_are_amounts_too():
     }
 
 
-def test_none_is_nothing_where_nemo_run_took_it_for_that():
-    fields: Any = dict.fromkeys(
-        [
-            "volumes",
-            "volume_mounts",
-            "tolerations",
-            "affinity",
-            "image_pull_secrets",
-            "labels",
-            "annotations",
-            "pod_labels",
-            "pod_annotations",
-        ]
-    )
-    assert KubeflowExecutor(**fields).get_job_body("n", ["true"]) == KubeflowExecutor().get_job_body("n", ["true"])
+LISTS = ["volumes", "volume_mounts", "tolerations", "image_pull_secrets", "env_list"]
+DICTS = ["labels", "annotations", "pod_labels", "pod_annotations", "affinity", "env_vars", "data_mover"]
+DICTS += ["extra_resource_requests", "extra_resource_limits", "spec_kwargs", "container_kwargs", "pod_spec_overrides"]
+
+
+def test_none_is_nothing():
+    fields: Any = dict.fromkeys(LISTS + DICTS)
+    executor = KubeflowExecutor(**fields)
+    assert executor.get_job_body("n", ["true"]) == KubeflowExecutor().get_job_body("n", ["true"])
+    assert executor.secret_values() == []
+    assert "None" in repr(executor)
+
+
+def test_a_copy_pod_takes_none_for_nothing(kube, tmp_path):
+    fields: Any = dict.fromkeys(set(LISTS + DICTS) - {"volumes"})
+    place: Any = {"volumes": [WORK], "workdir_volume_mount": {"name": "work", "mountPath": "/nemo_run"}}
+    executor = KubeflowExecutor(**fields, **place)
+    executor.assign("exp_1", str(tmp_path), "train", "train")
+    executor.materialize_launch_script(["true"])
+    executor.package(executor.packager, "train")
+    assert (kube.claim("shared") / executor.code_dir.removeprefix("/nemo_run/") / "launch.sh").is_file()
+
+
+def test_a_pull_secret_is_a_name_or_a_reference():
+    body = KubeflowExecutor(image_pull_secrets=["a", {"name": "b"}]).get_job_body("n", ["true"])  # type: ignore
+    assert pod_of(body)["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
+
+
+def pod_of(body: dict[str, Any]) -> dict[str, Any]:
+    (patch,) = body["spec"]["runtimePatches"]
+    (job,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    pod: dict[str, Any] = job["template"]["spec"]["template"]["spec"]
+    return pod

@@ -55,6 +55,21 @@ def test_the_later_value_wins_and_the_first_place_stays():
     ]
 
 
+def test_variables_of_a_trainer_that_is_passed_through_are_merged_too():
+    executor = KubeflowExecutor(
+        env_vars={"A": "1", "B": "1"},
+        spec_kwargs={"trainer": {"env": [{"name": "B", "value": "2"}, {"name": "C", "value": "$2"}], "image": "i"}},
+        container_kwargs={"env": [{"name": "A", "value": "3"}]},
+    )
+    trainer = executor.get_job_body("n", ["true"])["spec"]["trainer"]
+    assert trainer["image"] == "i"
+    assert trainer["env"] == [
+        {"name": "A", "value": "3"},
+        {"name": "B", "value": "2"},
+        {"name": "C", "value": "$$2"},
+    ]
+
+
 def test_none_leaves_out_and_numbers_become_text():
     executor = KubeflowExecutor(
         env_vars={"A": None, "B": 3, "C": 0.5, "D": "x"}, env_list=[{"name": "D", "value": None}]

@@ -134,6 +134,35 @@ class TestPassThrough:
         with pytest.raises(Rejected):
             executor(pod_spec_overrides={"tolerations": "all"}).launch("train", ["true"])
 
+    @pytest.mark.parametrize(
+        "passed",
+        [
+            {"spec_kwargs": {"runtimePatches": [{"manager": "a/b"}]}},
+            {"pod_spec_overrides": {"volumes": [{"name": "other", "emptyDir": {}}]}},
+            {"spec_kwargs": {"trainer": {"image": "x"}}},
+        ],
+        ids=str,
+    )
+    @pytest.mark.parametrize(
+        "own",
+        [
+            {"tolerations": [{"key": "a", "operatr": "Exists"}]},
+            {"volumes": [{"name": "more", "emptyDir": {"siz": "1Gi"}}]},
+            {"env_list": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optionl": True}}}]},
+        ],
+        ids=str,
+    )
+    def test_an_unknown_field_of_ours_is_not_blamed_on_what_was_passed_through(self, kube, own, passed):
+        with pytest.raises(Rejected, match="unknown field"):
+            executor(**own, **passed).launch("train", ["true"])
+        assert jobs(kube) == []
+
+    def test_a_patch_of_the_users_is_to_blame_for_its_own_fields(self, kube, caplog):
+        made = executor(tolerations=[{"key": "a"}], spec_kwargs={"runtimePatches": [{"manager": "a/b", "nonsense": 1}]})
+        made.launch("train", ["true"])
+        assert "spec_kwargs['runtimePatches'] (spec.runtimePatches[1].nonsense)" in caplog.text
+        assert [patch["manager"] for patch in jobs(kube)[0]["spec"]["runtimePatches"]] == ["nemo-run/executor", "a/b"]
+
 
 class TestLaunch:
     """Creating exactly one TrainJob."""
@@ -166,6 +195,15 @@ class TestLaunch:
         with pytest.raises(Conflict, match=r"another one already exists, \w+ since 20.*left alone"):
             second.launch("train", ["true"])
         assert jobs(kube) == [before]
+
+    def test_a_rehearsal_tells_of_another_object_in_the_same_words(self, kube, tmp_path):
+        first = executor()
+        first.launch("train", ["true"])
+        made = executor(volumes=[WORK], workdir_volume_mount=MOUNT)
+        made.assign("exp_1", str(tmp_path), "train", "train")
+        made._session.token = jobs(kube)[0]["metadata"]["name"].removeprefix("train-")
+        with pytest.raises(Conflict, match=r"another one already exists, \w+ since 20.*left alone"):
+            made.package(made.packager, "train")
 
     def test_overrides_of_a_subclass_take_effect(self, kube):
         class Mine(KubeflowExecutor):

@@ -22,6 +22,7 @@ __all__ = [
     "merge_named",
     "pod_spec",
     "prune",
+    "pull_secrets",
     "resources",
     "string_map",
 ]
@@ -36,8 +37,8 @@ class PodShape:
     tolerations: Sequence[Mapping[str, Any]] = ()
     affinity: Mapping[str, Any] = field(default_factory=dict)
     node_selector: Mapping[str, str] = field(default_factory=dict)
-    image_pull_secrets: Sequence[str] = ()
-    """Names of secrets."""
+    image_pull_secrets: Sequence[str | Mapping[str, Any]] = ()
+    """Names of secrets, or references as a pod spec has them."""
     service_account: str | None = None
     security_context: Mapping[str, Any] = field(default_factory=dict)
     """The pod's, not a container's."""
@@ -67,17 +68,27 @@ class PodShape:
                 "tolerations": [dict(entry) for entry in self.tolerations],
                 "affinity": dict(self.affinity),
                 "nodeSelector": dict(self.node_selector),
-                "imagePullSecrets": [{"name": name} for name in self.image_pull_secrets],
+                "imagePullSecrets": pull_secrets(self.image_pull_secrets),
                 "serviceAccountName": self.service_account,
                 "securityContext": dict(self.security_context),
             }
         )
 
 
-def _secret_name(entry: Any) -> str:
+def pull_secrets(entries: Iterable[Any], *, argument: str = "imagePullSecrets") -> list[Json]:
+    """
+    Give references to pull secrets, for names of secrets and for references alike.
+
+    Raises:
+        ConfigError: an entry is neither.
+    """
+    return [{"name": _secret_name(entry, argument)} for entry in entries]
+
+
+def _secret_name(entry: Any, argument: str = "imagePullSecrets") -> str:
     name = entry.get("name") if isinstance(entry, Mapping) else entry
     if not isinstance(name, str) or not name:
-        raise ConfigError("imagePullSecrets", entry, "each entry is {'name': <secret>} or the secret's name")
+        raise ConfigError(argument, entry, "each entry is {'name': <secret>} or the secret's name")
     return name
 
 

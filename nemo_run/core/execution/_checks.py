@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from nemo_run._kube.manifests.pods import pull_secrets
 from nemo_run._kube.names import check_namespace
 from nemo_run.exceptions import ConfigError
 
@@ -31,18 +32,6 @@ _MAPPINGS = (
     "container_kwargs",
     "data_mover",
 )
-_MAY_BE_NONE = (
-    "volumes",
-    "volume_mounts",
-    "tolerations",
-    "image_pull_secrets",
-    "labels",
-    "annotations",
-    "pod_labels",
-    "pod_annotations",
-    "affinity",
-)
-"""NeMo-Run takes None for nothing here."""
 
 
 def check_kubeflow(executor: KubeflowExecutor) -> None:
@@ -64,16 +53,16 @@ def check_kubeflow(executor: KubeflowExecutor) -> None:
         check_quantity(field, getattr(executor, field))
     _check_all(executor, _LISTS, check_entries)
     _check_all(executor, _MAPPINGS, check_mapping)
-    _check_all(executor, ("image_pull_secrets",), check_texts)
+    _check_all(executor, ("image_pull_secrets",), check_pull_secrets)
     for field in ("extra_resource_requests", "extra_resource_limits"):
-        for name, amount in getattr(executor, field).items():
+        for name, amount in (getattr(executor, field) or {}).items():
             check_quantity(f"{field}[{name!r}]", amount)
 
 
 def _check_all(executor: KubeflowExecutor, fields: tuple[str, ...], check: Callable[[str, Any], None]) -> None:
     for field in fields:
-        value = getattr(executor, field)
-        if value is not None or field not in _MAY_BE_NONE:
+        # NeMo-Run takes None for nothing.
+        if (value := getattr(executor, field)) is not None:
             check(field, value)
 
 
@@ -119,15 +108,16 @@ def check_entries(argument: str, value: Any) -> None:
             raise ConfigError(argument, entry, "each entry of this list is a dict")
 
 
-def check_texts(argument: str, value: Any) -> None:
+def check_pull_secrets(argument: str, value: Any) -> None:
     """
-    Check that *value* is a list of texts.
+    Check that *value* is a list of secrets' names, or of references to secrets.
 
     Raises:
         ConfigError: it is not.
     """
-    if not isinstance(value, (list, tuple)) or not all(isinstance(entry, str) and entry for entry in value):
+    if not isinstance(value, (list, tuple)):
         raise ConfigError(argument, value, "write a list of names: ['…']")
+    pull_secrets(value, argument=argument)
 
 
 def check_mapping(argument: str, value: Any) -> None:

@@ -35,6 +35,7 @@ def accepted(
     strict: bool,
     told: set[str],
     secrets: Sequence[str],
+    own: Mapping[str, Any] | None = None,
     dry_run: bool = False,
 ) -> Json:
     """
@@ -44,6 +45,7 @@ def accepted(
         origins: what to call the pass-through fields, by the path that the server names.
         strict: raise for such a field.
         told: the warnings given so far.
+        own: *body* without what was passed through; no origin is to blame for what stands there too.
 
     Raises:
         ConfigError: *strict*, and the server does not know a field.
@@ -56,7 +58,7 @@ def accepted(
             with _hidden(secrets):
                 return api.create(kind, namespace, body, dry_run=dry_run)
         except Rejected as error:
-            unknown = {path: _origin(path, origins) for path in _UNKNOWN.findall(error.message)}
+            unknown = {path: _origin(path, origins, own) for path in _UNKNOWN.findall(error.message)}
             if not unknown or not all(unknown.values()):
                 raise
             if strict:
@@ -67,10 +69,23 @@ def accepted(
     raise ConfigError("spec_kwargs", sorted(str(origin) for origin in origins.values()), "the server knows none of it")
 
 
-def _origin(path: str, origins: Mapping[str, object]) -> object | None:
+def _origin(path: str, origins: Mapping[str, object], own: Mapping[str, Any] | None) -> object | None:
+    # In a list that both give entries to, ours come first, so a place means the same with and without the others.
+    if own is not None and _stands(path, own):
+        return None
     return next(
         (o for start, o in origins.items() if path == start or path.startswith((f"{start}.", f"{start}["))), None
     )
+
+
+def _stands(path: str, body: Mapping[str, Any]) -> bool:
+    place: Any = body
+    for step in _steps(path):
+        try:
+            place = place[step]
+        except (LookupError, TypeError):
+            return False
+    return True
 
 
 def _unknown_field(kind: Resource, unknown: Mapping[str, object]) -> ConfigError:
@@ -92,11 +107,15 @@ def _warn(kind: Resource, unknown: Mapping[str, object], told: set[str]) -> None
 
 
 def _remove(body: Json, path: str) -> None:
-    steps: list[Any] = [int(index) if index else name for name, index in _STEP.findall(path)]
+    *above, field = _steps(path)
     place: Any = body
-    for step in steps[:-1]:
+    for step in above:
         place = place[step]
-    place.pop(steps[-1], None)
+    place.pop(field, None)
+
+
+def _steps(path: str) -> list[Any]:
+    return [int(index) if index else name for name, index in _STEP.findall(path)]
 
 
 def create(
@@ -125,7 +144,7 @@ def create(
     except Conflict as error:
         there = api.get(kind, metadata["namespace"], metadata["name"])
         # An answer that was lost on the way: the first try had created it.
-        if launch_id(there) == launch_id(body):
+        if launch_id(body) and launch_id(there) == launch_id(body):
             return there
         raise Conflict(
             f"create {kind.kind} {metadata['name']}",

@@ -87,7 +87,7 @@ class _Variable:
 def _merged(layers: Iterable[Layer]) -> dict[str, _Variable]:
     merged: dict[str, _Variable] = {}
     for argument, variables in layers:
-        for given in _entries(variables):
+        for given in entries(variables):
             entry = next(iter(merge_env([given], argument=argument)), None)
             if entry is None:
                 merged.pop(given["name"], None)
@@ -100,7 +100,8 @@ def _merged(layers: Iterable[Layer]) -> dict[str, _Variable]:
     return merged
 
 
-def _entries(variables: Mapping[str, Any] | Iterable[Mapping[str, Any]] | None) -> Iterable[Mapping[str, Any]]:
+def entries(variables: Mapping[str, Any] | Iterable[Mapping[str, Any]] | None) -> Iterable[Mapping[str, Any]]:
+    """Give the variables of a layer as EnvVars."""
     if isinstance(variables, Mapping):
         return [{"name": name, "value": value} for name, value in variables.items()]
     return variables or ()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from nemo_run._kube.layout import WorkdirLayout, merged_mounts, merged_volumes
-from nemo_run._kube.manifests.pods import literal, merge_named, resources, string_map
+from nemo_run._kube.manifests.pods import literal, merge_named, pull_secrets, resources, string_map
 from nemo_run._kube.names import label_value
 from nemo_run.core.execution import _env, _ownership, _passthrough, _secrets, _trainjob
 from nemo_run.core.execution._checks import check_kubeflow
@@ -27,6 +27,8 @@ class Built:
     """A manifest, where its pass-through fields came from, and what the user should be told about them."""
 
     manifest: Json
+    own: Json
+    """The manifest without what was passed through."""
     origins: dict[str, Origin]
     """By the path that the API server would name."""
     notes: tuple[str, ...]
@@ -53,15 +55,26 @@ def layout(executor: KubeflowExecutor, local_dir: str | None = None) -> WorkdirL
     )
 
 
-def environment(executor: KubeflowExecutor) -> _env.Environment:
-    """Merge the executor's variables, the task's, ``env_list``, and what ``container_kwargs`` has of the latter."""
-    layers: list[tuple[str, Any]] = [
+def environment(executor: KubeflowExecutor, *, passed: bool = True) -> _env.Environment:
+    """Merge the executor's variables, the task's, ``env_list``, and (with *passed*) those passed through by name."""
+    layers = [*_own_env(executor), *(_passed_env(executor) if passed else ())]
+    return _env.environment(layers, reserved=_env.RESERVED if "torch" in executor.runtime_ref else ())
+
+
+def _own_env(executor: KubeflowExecutor) -> list[_env.Layer]:
+    return [
         ("env_vars", executor.env_vars),
         ("Script.env", executor._task_env),
         ("env_list", executor.env_list),
-        ("container_kwargs['env']", executor.container_kwargs.get("env") or ()),
     ]
-    return _env.environment(layers, reserved=_env.RESERVED if "torch" in executor.runtime_ref else ())
+
+
+def _passed_env(executor: KubeflowExecutor) -> list[_env.Layer]:
+    trainer = (executor.spec_kwargs or {}).get("trainer")
+    return [
+        ("spec_kwargs['trainer']['env']", trainer.get("env") if isinstance(trainer, Mapping) else None),
+        ("container_kwargs['env']", (executor.container_kwargs or {}).get("env")),
+    ]
 
 
 def script(executor: KubeflowExecutor, command: Sequence[str], *, max_retries: int, sent: frozenset[str]) -> str:
@@ -119,13 +132,23 @@ def built(executor: KubeflowExecutor, name: str, command: Sequence[str], dialect
             "pod_spec_overrides": executor.pod_spec_overrides,
         },
     )
-    origins = {_trainjob.path_of(origin, dialect): origin for origin in extra.origins}
-    place = layout(executor)
-    env = environment(executor)
     extra.trainer.pop("env", None)
+    origins = {_trainjob.path_of(origin, dialect): origin for origin in extra.origins}
+    notes = tuple(extra.notes)
+    whole = _trainjob.manifest(_trainjob_of(executor, name, command, environment(executor), extra), dialect)
+    if not origins:
+        return Built(whole, whole, origins, notes)
+    own = _trainjob_of(executor, name, command, environment(executor, passed=False), _passthrough.Placed())
+    return Built(whole, _trainjob.manifest(own, dialect), origins, notes)
+
+
+def _trainjob_of(
+    executor: KubeflowExecutor, name: str, command: Sequence[str], env: _env.Environment, extra: Placed
+) -> _trainjob.TrainJob:
+    place = layout(executor)
     mounts = [*(executor.volume_mounts or ()), *_taken_mounts(extra, executor.container_name)]
     volumes = merge_named(merged_volumes(executor.volumes or ()), extra.pod.pop("volumes", None) or ())
-    job = _trainjob.TrainJob(
+    return _trainjob.TrainJob(
         name=name,
         namespace=executor.namespace,
         labels={**_labels(executor.labels or {}, "labels"), **own_labels(executor)},
@@ -141,7 +164,7 @@ def built(executor: KubeflowExecutor, name: str, command: Sequence[str], dialect
         },
         pod={
             "volumes": place.volumes(volumes) if place else merged_volumes(volumes),
-            "imagePullSecrets": [{"name": secret} for secret in executor.image_pull_secrets or ()],
+            "imagePullSecrets": pull_secrets(executor.image_pull_secrets or ()),
             "tolerations": executor.tolerations,
             "affinity": executor.affinity,
         },
@@ -151,7 +174,6 @@ def built(executor: KubeflowExecutor, name: str, command: Sequence[str], dialect
         container=executor.container_name,
         placed=extra,
     )
-    return Built(_trainjob.manifest(job, dialect), origins, tuple(extra.notes))
 
 
 def own_labels(executor: KubeflowExecutor) -> dict[str, str]:
@@ -161,8 +183,7 @@ def own_labels(executor: KubeflowExecutor) -> dict[str, str]:
 
 def secret_values(executor: KubeflowExecutor) -> list[str]:
     """Give the values of variables whose names say that they are secret."""
-    listed = [*(executor.env_list or ()), *((executor.container_kwargs or {}).get("env") or ())]
-    return _secrets.secret_values([executor.env_vars, executor._task_env], listed)
+    return _secrets.secret_values([*_own_env(executor), *_passed_env(executor)])
 
 
 def _labels(labels: dict[str, Any], argument: str) -> dict[str, str]:

@@ -71,11 +71,15 @@ class Placed:
     """What the user should be told."""
 
 
-def placed(dialect: Dialect, arguments: Mapping[str, Mapping[str, Any]]) -> Placed:
+def placed(dialect: Dialect, arguments: Mapping[str, Mapping[str, Any] | None]) -> Placed:
     """Give each field of *arguments* (by argument name) its place in a TrainJob of this *dialect*."""
     result = Placed()
     for argument, fields in arguments.items():
-        for key, value in fields.items():
+        for key, value in (fields or {}).items():
+            if argument == "spec_kwargs" and key == "trainer" and isinstance(value, Mapping):
+                result.trainer = json_merge(result.trainer, value)
+                result.origins += [Origin("trainer", name, argument, key) for name in value]
+                continue
             name = _RENAMED.get(argument, {}).get(key) or _camel_case(key)
             if "_" in key:
                 result.notes.append(f"{argument}[{key!r}] is sent as {name!r}, the name that Kubernetes has for it")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from nemo_run._kube.manifests.env import literal
 from nemo_run.core._masking import is_secret
+from nemo_run.core.execution._env import Layer, entries
 from nemo_run.core.execution._script import quoted
 
 _MIN = 6
@@ -16,17 +16,15 @@ _SHORTEST = 3
 _LONG_LINE = 12
 
 
-def secret_values(
-    layers: Iterable[Mapping[str, Any] | None], env_list: Iterable[Mapping[str, Any]] | None
-) -> list[str]:
+def secret_values(layers: Iterable[Layer]) -> list[str]:
     """
     Give the values of variables whose names say that they are secret, as they stand in fields, scripts and manifests.
 
     Servers quote what they refuse, so the forms that Go and JSON have of them are among these.
     """
-    entries = [pair for variables in layers for pair in (variables or {}).items()]
-    entries += [(str(entry.get("name")), entry.get("value")) for entry in env_list or () if isinstance(entry, Mapping)]
-    values = {str(value) for name, value in entries if value is not None and is_secret(str(name))}
+    said = [entry for _, variables in layers for entry in entries(variables) if isinstance(entry, Mapping)]
+    named = [(str(entry.get("name")), entry.get("value")) for entry in said]
+    values = {str(value) for name, value in named if value is not None and is_secret(name)}
     return sorted({form for value in values for form in _forms(value)})
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nemo_run._kube.names import TRAINJOB_MAX, dns_label, label_value
-from nemo_run._kube.resources import TRAINJOB
 from nemo_run.core._masking import masked
 from nemo_run.core.execution import _files, _kubeflow_job, _ownership
 from nemo_run.core.execution._checks import check_kubeflow
@@ -266,7 +265,7 @@ class KubeflowExecutor(Executor):
             KubeError: the server refuses the job, or the copy pod.
             PackagingError, TransferError, WaitTimeout: the code could not be packed or copied.
         """
-        from nemo_run.core.execution import _creation, _runtime, _workspace
+        from nemo_run.core.execution import _runtime, _submit, _workspace
 
         layout = self.workdir()
         if layout is None:
@@ -276,7 +275,7 @@ class KubeflowExecutor(Executor):
         name = self._trainjob_name(job_name)
         body = self.get_job_body(name, command)
         _runtime.check_runtime(api, body)
-        _creation.accepted(api, TRAINJOB, body, dry_run=True, **self._handling(name, command))
+        _submit.create(api, body, dry_run=True, **self._handling(name, command))
         self._session.checked = True
         _workspace.prepare(self, api)
         if not self._session.packed:
@@ -457,6 +456,7 @@ class KubeflowExecutor(Executor):
                 logger.warning("%s", note)
         return {
             "origins": built.origins,
+            "own": built.own,
             "own": built.own,
             "strict": self.strict,
             "told": self._session.told,

@@ -479,7 +479,9 @@ def _connected(executor: KubeRayExecutor) -> KubeApi:
 
 def _secrets(executor: KubeRayExecutor) -> list[str]:
     passed = executor.container_kwargs.get("env") or ()
-    return secret_values([executor.env_vars], [*executor.env_list, *passed])
+    return secret_values(
+        [("env_vars", executor.env_vars), ("env_list", executor.env_list), ("container_kwargs", passed)]
+    )
 
 
 def _mounts(executor: KubeRayExecutor) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from rays import Rays, ray_node, raycluster, spec
 
 from nemo_run._kube.resources import RAYCLUSTER
+from nemo_run.testing import LocalKube
+from nemo_run.testing.__main__ import main
 from nemo_run.testing._kinds import SERVICE
 
 Json = dict[str, Any]
@@ -221,3 +224,34 @@ def test_earlier_releases(tmp_path, version):
         rays.up(name, spec(workers=1))
         (worker,) = rays.pods(name, "worker")
         assert worker["metadata"]["labels"] == labels(name, "worker", "w")
+
+
+def test_localkube_plays_it_where_it_is_asked_to():
+    with LocalKube(kuberay="1.5") as kube:
+        kube.do(lambda store: store.create(RAYCLUSTER, "default", raycluster("c", spec_without_volumes())))
+        deadline = time.monotonic() + 60
+        while kube.do(lambda store: store.get(RAYCLUSTER, "default", "c")).get("status", {}).get("state") != "ready":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def spec_without_volumes() -> Json:
+    container = {"name": "ray-head", "image": "any"}
+    return {"headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [container]}}}}
+
+
+LIST = """
+from nemo_run._kube.api import connect
+from nemo_run._kube.resources import RAYJOB
+from nemo_run.exceptions import Rejected
+try:
+    connect().list(RAYJOB, "default")
+except Rejected:
+    raise SystemExit(7)
+"""
+
+
+@pytest.mark.parametrize(("options", "code"), [([], 0), (["--kuberay", "none"], 7)], ids=["default", "none"])
+def test_the_command_serves_it_unless_told_otherwise(tmp_path, options, code):
+    (tmp_path / "script.py").write_text(LIST)
+    assert main([*options, str(tmp_path / "script.py")]) == code

@@ -144,8 +144,9 @@ def fetch_tree(
     """
     Copy all that lies below *source* in *pod* to below *dest*, over what is there.
 
-    Files appear whole or not at all. *skip* is asked with the path and the tar member of each. *progress* is
-    told the bytes that came; nobody knows their number before, so the second number is 0.
+    Files appear whole or not at all; pipes, devices and links that lead out stay there, with a warning. *skip* is
+    asked with the path and the tar member of each. *progress* is told the bytes that came; nobody knows their
+    number before, so the second number is 0.
 
     Raises:
         TransferError: *source* is not there or cannot be read; the archive is broken or has a member

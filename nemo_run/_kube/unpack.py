@@ -1,21 +1,24 @@
 """
 The tar archive of what comes back from a volume.
 
-It is not trusted: a member that is absolute, has ``..``, is a device or a link
-that leads out is refused, and nothing is written before all members have been
-looked at. Files appear whole, by rename. (tarfile's own filters came with
-Python 3.12 and write in place.)
+It is not trusted: one with a member that is absolute, has ``..`` or would be
+written through a link is refused, and nothing is written before all members
+have been looked at. Devices, pipes and links that lead out are what jobs leave
+in good faith: they stay where they are, and all else comes.
+
+Files appear whole, by rename. (tarfile's own filters came with Python 3.12 and
+write in place.)
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import posixpath
 import secrets
 import shutil
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -23,9 +26,13 @@ from typing import IO
 
 from nemo_run.exceptions import TransferError
 
+logger = logging.getLogger(__name__)
+
 Skip = Callable[[PurePosixPath, tarfile.TarInfo], bool]
 
 _CHUNK = 256 * 1024
+_NAMED = 5
+"""Of what is left behind, how many a warning names."""
 
 
 @dataclass(frozen=True)
@@ -42,25 +49,28 @@ def unpack(archive: IO[bytes], dest: Path, *, source: PurePosixPath, skip: Skip 
     Write what the plain tar *archive* of the remote directory *source* holds to below *dest*.
 
     Links with an absolute path below *source* become relative. A member for which *skip* holds
-    stays out; so does all that lies below a directory for which it holds.
+    stays out; so does all that lies below a directory for which it holds. Devices, pipes and links that lead
+    out stay out with a warning.
 
     Raises:
-        TransferError: the archive is broken or has an unsafe member (then nothing is written), or *dest* cannot
-            be written.
+        TransferError: the archive is broken or unsafe (then nothing is written), or *dest* cannot be written.
     """
     archive.seek(0)
     try:
         with tarfile.open(fileobj=archive, mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
             members = _members(tar, archive)
             wanted, skipped = _chosen(members, skip)
-            _refuse_unsafe(wanted, source, {path for path, member in members if member.isreg()})
+            everything = dict(members)
+            _refuse_unsafe(wanted, everything)
+            left = {path: why for path, member in wanted if (why := _why_left(path, member, source, everything))}
             writer = _Writer(tar, dest, source)
-            writer.write(wanted)
+            left |= writer.write([(path, member) for path, member in wanted if path not in left])
     except tarfile.TarError as error:
         raise TransferError(f"what came from {source} is no whole tar archive: {error}") from error
     except OSError as error:
         raise TransferError(f"cannot write what came from {source} to {dest}: {error}") from error
-    return Fetched(writer.files, writer.bytes, skipped)
+    _tell(left, source)
+    return Fetched(writer.files, writer.bytes, skipped + len(left))
 
 
 Members = Sequence[tuple[PurePosixPath, tarfile.TarInfo]]
@@ -91,19 +101,41 @@ def _chosen(members: Members, skip: Skip | None) -> tuple[Members, int]:
     return wanted, skipped
 
 
-def _refuse_unsafe(members: Members, source: PurePosixPath, files: AbstractSet[PurePosixPath]) -> None:
+def _refuse_unsafe(members: Members, everything: Mapping[PurePosixPath, tarfile.TarInfo]) -> None:
     links = {path for path, member in members if member.issym()}
     for path, member in members:
         if path.is_absolute() or ".." in path.parts:
             raise _unsafe(path, "leads out of the destination")
         if not links.isdisjoint(path.parents):
             raise _unsafe(path, "would be written through a link")
-        if member.issym() and _link_text(path, member, source) is None:
-            raise _unsafe(path, f"is a link that leads out, to {member.linkname!r}")
-        if member.islnk() and PurePosixPath(member.linkname) not in files:
-            raise _unsafe(path, f"is a hard link to {member.linkname!r}, which is no file of the archive")
-        if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
-            raise _unsafe(path, "is a device or a pipe")
+        if member.islnk():
+            first = everything.get(PurePosixPath(member.linkname))
+            if first is None or first.islnk():
+                raise _unsafe(path, f"is a hard link to {member.linkname!r}, which is no file of the archive")
+
+
+def _why_left(
+    path: PurePosixPath,
+    member: tarfile.TarInfo,
+    source: PurePosixPath,
+    everything: Mapping[PurePosixPath, tarfile.TarInfo],
+) -> str:
+    """Say why *member* cannot come along; nothing if it can."""
+    if member.issym():
+        return "" if _link_text(path, member, source) is not None else f"a link that leads out, to {member.linkname!r}"
+    if member.isreg() or member.isdir():
+        return ""
+    if member.islnk():
+        plain = everything[PurePosixPath(member.linkname)].isreg()
+        return "" if plain else f"a hard link to {member.linkname!r}, which is no plain file"
+    return "a device or a pipe"
+
+
+def _tell(left: Mapping[PurePosixPath, str], source: PurePosixPath) -> None:
+    if left:
+        named = [f"{str(path)!r} ({why})" for path, why in list(left.items())[:_NAMED]]
+        more = [f"{len(left) - _NAMED} more"] if len(left) > _NAMED else []
+        logger.warning("%d left behind in %s: %s", len(left), source, ", ".join([*named, *more]))
 
 
 def _link_text(path: PurePosixPath, member: tarfile.TarInfo, source: PurePosixPath) -> str | None:
@@ -132,7 +164,8 @@ class _Writer:
         self.files = 0
         self.bytes = 0
 
-    def write(self, members: Members) -> None:
+    def write(self, members: Members) -> dict[PurePosixPath, str]:
+        """Write them, and tell which links had to be taken back, and why."""
         self._dest.mkdir(parents=True, exist_ok=True)
         for path, member in members:
             if member.isdir():
@@ -140,7 +173,7 @@ class _Writer:
             elif not member.issym():
                 self._file(path, member)
         links = [path for path, member in members if member.issym() and self._link(path, member)]
-        self._check_links(links)
+        return dict.fromkeys(self._taken_back(links), "a link that leads out, by way of others")
 
     def _directory(self, path: PurePosixPath) -> Path:
         """Make *path* and what is above it; each must be a real directory."""
@@ -177,15 +210,17 @@ class _Writer:
         self.files += 1
         return True
 
-    def _check_links(self, links: Sequence[PurePosixPath]) -> None:
-        """Take all links back if one leads out by way of others, which their texts alone do not show."""
+    def _taken_back(self, links: Sequence[PurePosixPath]) -> list[PurePosixPath]:
+        """Remove links that lead out by way of others, which their texts alone do not show."""
         root = self._dest.resolve()
-        for path in links:
-            real = Path(os.path.realpath(self._dest / path))
-            if root != real and root not in real.parents:
-                for made in links:
-                    (self._dest / made).unlink(missing_ok=True)
-                raise TransferError(f"refused to unpack {str(path)!r}: it is a link that leads out, by way of others")
+        kept, out = list(links), []
+        while bad := [path for path in kept if not Path(os.path.realpath(self._dest / path)).is_relative_to(root)]:
+            for path in bad:
+                (self._dest / path).unlink()
+                kept.remove(path)
+            out += bad
+        self.files -= len(out)
+        return out
 
 
 @contextmanager

@@ -130,18 +130,11 @@ def test_replaces_files_and_links_that_are_there(tmp_path):
     [
         pytest.param([("/etc/cron.d/x", b"")], "leads out of the destination", id="absolute"),
         pytest.param([("a/../../x", b"")], "leads out of the destination", id="dots"),
-        pytest.param([link("l", "/etc/passwd")], "is a link that leads out, to '/etc/passwd'", id="absolute link"),
-        pytest.param([link("l", "../x")], "is a link that leads out, to '../x'", id="link upwards"),
-        pytest.param([link("d/l", "../../x")], "is a link that leads out", id="link upwards from below"),
-        pytest.param([link("l", "/nemo_run/alice/codex")], "is a link that leads out", id="link to a neighbour"),
+        pytest.param([link("l", "/etc"), ("l/x", b"")], "would be written through a link", id="through a link out"),
         pytest.param([link("l", "."), ("l/x", b"")], "would be written through a link", id="through a link"),
         pytest.param([("l/x", b""), link("l", ".")], "would be written through a link", id="through a later link"),
         pytest.param([special("h", tarfile.LNKTYPE, "/etc/passwd")], "is a hard link to", id="hard link out"),
         pytest.param([special("h", tarfile.LNKTYPE, "h")], "is a hard link to", id="hard link to itself"),
-        pytest.param([link("s", "s"), special("h", tarfile.LNKTYPE, "s")], "is a hard link to", id="hard link to link"),
-        pytest.param([special("d", tarfile.CHRTYPE)], "is a device or a pipe", id="device"),
-        pytest.param([special("d", tarfile.BLKTYPE)], "is a device or a pipe", id="disk"),
-        pytest.param([special("p", tarfile.FIFOTYPE)], "is a device or a pipe", id="pipe"),
     ],
 )
 def test_unsafe_members_are_refused_before_anything_is_written(tmp_path, members, why):
@@ -151,17 +144,50 @@ def test_unsafe_members_are_refused_before_anything_is_written(tmp_path, members
     assert not dest.exists()
 
 
-def test_an_unsafe_member_that_is_skipped_does_not_matter(tmp_path):
+@pytest.mark.parametrize(
+    ("member", "why"),
+    [
+        pytest.param(link("l", "/etc/passwd"), "a link that leads out, to '/etc/passwd'", id="absolute link"),
+        pytest.param(link("l", "../x"), "a link that leads out, to '../x'", id="link upwards"),
+        pytest.param(link("d/l", "../../x"), "a link that leads out, to '../../x'", id="link upwards from below"),
+        pytest.param(link("l", "/nemo_run/alice/codex"), "a link that leads out, to '/nemo", id="link to a neighbour"),
+        pytest.param(special("d", tarfile.CHRTYPE), "a device or a pipe", id="device"),
+        pytest.param(special("d", tarfile.BLKTYPE), "a device or a pipe", id="disk"),
+        pytest.param(special("p", tarfile.FIFOTYPE), "a device or a pipe", id="pipe"),
+        pytest.param(special("h", tarfile.LNKTYPE, "s"), "a hard link to 's', which is no plain file", id="hard link"),
+    ],
+)
+def test_what_cannot_come_along_stays_there_and_all_else_comes(tmp_path, caplog, member, why):
+    """A job that leaves a pipe beside its checkpoints must not cost the checkpoints."""
+    dest = tmp_path / "dest"
+    fetched = unpack(archive(("a", b"a"), member, link("s", "a"), ("z", b"z")), dest, source=SOURCE)
+    assert fetched == Fetched(3, 2, 1)
+    assert seen(dest) == {"a": ("file", "0o644", b"a"), "s": ("link", "a"), "z": ("file", "0o644", b"z")}
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"1 left behind in {SOURCE}: {member.name!r} ({why}")
+
+
+def test_one_warning_tells_of_all_that_stays_there(tmp_path, caplog):
+    pipes = [special(f"p{number}", tarfile.FIFOTYPE) for number in range(8)]
+    assert unpack(archive(*pipes), tmp_path, source=SOURCE) == Fetched(0, 0, 8)
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"8 left behind in {SOURCE}: 'p0' (a device or a pipe), 'p1'")
+    assert record.getMessage().endswith("'p4' (a device or a pipe), 3 more")
+
+
+def test_an_unsafe_member_that_is_skipped_does_not_matter(tmp_path, caplog):
     unpack(archive(link("l", "/etc"), ("f", b"")), tmp_path, source=SOURCE, skip=lambda path, member: path.name == "l")
     assert list(seen(tmp_path)) == ["f"]
+    assert not caplog.records
 
 
-def test_links_that_lead_out_only_together_are_taken_back(tmp_path):
+def test_links_that_lead_out_only_together_are_taken_back(tmp_path, caplog):
     """`sub/up/..` reads as `sub`, but `sub/up` is the destination itself."""
     dest = tmp_path / "dest"
-    with pytest.raises(TransferError, match="leads out, by way of others"):
-        unpack(archive(directory("sub"), link("sub/up", ".."), link("out", "sub/up/../..")), dest, source=SOURCE)
-    assert list(seen(dest)) == ["sub"]
+    fetched = unpack(archive(directory("sub"), link("sub/up", ".."), link("out", "sub/up/../..")), dest, source=SOURCE)
+    assert fetched == Fetched(1, 0, 1)
+    assert seen(dest) == {"sub": ("directory", "0o755"), "sub/up": ("link", "..")}
+    assert "1 left behind in /nemo_run/alice/code: 'out' (a link that leads out, by way of others)" in caplog.text
 
 
 def test_a_link_of_the_user_is_never_written_through(tmp_path):

@@ -76,8 +76,6 @@ class RayJobs:
             if after in _OVER and after != stage:
                 status["endTime"] = now()
             self._store.patch_status(RAYJOB, namespace, name, status, merge=False)
-            if after != stage:
-                self._later(RAYJOB, namespace, name, 0)
 
     def _refuse(self, job: Json, status: Json, reason: str, text: str) -> None:
         self._owned.tell(job, reason, f"The RayJob is invalid {place(job)}: {text}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tarfile
 from pathlib import Path
@@ -334,10 +335,27 @@ def test_pattern_is_read_again_each_time(tmp_path: Path, job_dir: Path) -> None:
     assert packed(packager, tmp_path, job_dir) == {"a": "2"}
 
 
-def test_pattern_without_a_match_is_told(tmp_path: Path, job_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
-    packager = run.PatternPackager(include_pattern=str(tmp_path / "*.nope"), relative_path=str(tmp_path))
-    assert packed(packager, tmp_path, job_dir) == {}
+def test_one_pattern_of_several_without_a_match_is_told(
+    tmp_path: Path, job_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, {"a.py": "1"})
+    patterns = [str(tmp_path / "*.nope"), str(tmp_path / "*.py")]
+    packager = run.PatternPackager(include_pattern=patterns, relative_path=[str(tmp_path)] * 2)
+    assert packed(packager, tmp_path, job_dir) == {"a.py": "1"}
     assert "*.nope" in caplog.text
+
+
+@pytest.mark.parametrize("pattern", ["*.nope", "src/*.py", "empty"])
+def test_patterns_without_any_match_are_an_error(tmp_path: Path, job_dir: Path, pattern: str) -> None:
+    """The job would start without its code."""
+    (tmp_path / "empty").mkdir()
+    packager = run.PatternPackager(include_pattern=str(tmp_path / pattern), relative_path=str(tmp_path))
+    with pytest.raises(PackagingError, match=f"no file matches .*{re.escape(pattern)}"):
+        packed(packager, tmp_path, job_dir)
+
+
+def test_no_pattern_at_all_packs_nothing(tmp_path: Path, job_dir: Path) -> None:
+    assert packed(run.PatternPackager(include_pattern="", relative_path=""), tmp_path, job_dir) == {}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from nemo_run.core.packaging import _tar
 from nemo_run.core.packaging.base import Packager
+from nemo_run.exceptions import PackagingError
 
 
 @dataclass(kw_only=True)
@@ -29,10 +30,14 @@ class PatternPackager(Packager):
 
         Raises:
             ConfigError: there are more patterns than relative paths, or a match lies outside of its own.
+            PackagingError: there are patterns, and no file matches any of them.
         """
         entries: _tar.Entries = {}
-        for pattern, relative in _tar.pairs(
-            self.include_pattern, self.relative_path, ("include_pattern", "relative_path")
-        ):
+        names = ("include_pattern", "relative_path")
+        pairs = list(_tar.pairs(self.include_pattern, self.relative_path, names))
+        for pattern, relative in pairs:
             entries |= _tar.files_matching(pattern, relative, Path.cwd())
+        if pairs and not entries:
+            patterns = ", ".join(repr(pattern) for pattern, _ in pairs)
+            raise PackagingError(f"include_pattern: no file matches {patterns} in {Path.cwd()}, so there is no code")
         return _tar.write_archive(Path(job_dir, f"{name}.tar.gz"), entries)

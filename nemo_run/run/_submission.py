@@ -78,6 +78,8 @@ def _of_partial(name: str, task: Any, executor: Executor) -> Submission:
     files: dict[str, str] = {}
     if found := executor.path_in_job(path):
         argument = found
+        if not here and mentions_main(unpacked(text)):
+            _write_main(executor)
     elif mentions_main(unpacked(text)):
         argument, files = _carried(Path(path), text, executor)
         files["__main__.py"] = main_source()
@@ -86,6 +88,13 @@ def _of_partial(name: str, task: Any, executor: Executor) -> Submission:
     # A process of this machine needs no python on the PATH, nor another one than this.
     command = [sys.executable if here else "python", "-m", RUNNER, "-n", name, argument]
     return Submission(name, executor, command, _import_path(executor), files=files)
+
+
+def _write_main(executor: Executor) -> None:
+    """Let the job have the script that made the experiment; others do not: scripts that launch often hold secrets."""
+    saved = Path(executor.experiment_dir, "__main__.py")
+    source = saved.read_text() if saved.is_file() else main_source()
+    _store.write_private(Path(executor.job_dir, saved.name), source)
 
 
 def _carried(path: Path, text: str, executor: Executor) -> tuple[str, dict[str, str]]:

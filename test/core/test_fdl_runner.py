@@ -452,6 +452,8 @@ class TestInPods:
         assert done.code == 0, done.err
         assert sorted(line for line in log("train").splitlines() if "trained" in line) == [f"[default0]:{TRAINED}"] * 2
         assert sorted(line for line in log("large").splitlines() if "600000" in line) == ["[default0]:600000"] * 2
+        jobs = [path.parents[1].name for path in kube.claim("shared").glob("**/code/__main__.py")]
+        assert jobs == ["train"], "the launching script is sent to jobs that use what it defines, and to no other"
 
     def test_too_large_for_the_arguments_is_told_before_anything_is_asked(self, kube: LocalKube) -> None:
         before = len(kube.requests)

@@ -135,7 +135,7 @@ def test_what_a_job_sends(kube, executor, tmp_path):
     for name in (*partial, "configs/script_config.yaml", "scripts/s.sh", "log-allranks_0.out"):
         (job / name).parent.mkdir(parents=True, exist_ok=True)
         (job / name).write_text(name)
-    (tmp_path / "exp" / "__main__.py").write_text("main")
+    (tmp_path / "exp" / "__main__.py").write_text("token = 'a script that launches may hold secrets'")
     local = tmp_path / "local"
     (local / ".git").mkdir(parents=True)
     (local / ".git" / "HEAD").touch()
@@ -149,7 +149,6 @@ def test_what_a_job_sends(kube, executor, tmp_path):
     there = kube.claim("shared") / "team-a" / Path(executor.code_dir).relative_to("/nemo_run")
     found = {str(path.relative_to(there)): oct(path.stat().st_mode & 0o777) for path in there.rglob("*")}
     assert found == {
-        "__main__.py": "0o644",
         "code": "0o755",
         "code/train.py": "0o644",
         "configs": "0o755",

@@ -27,16 +27,12 @@ _CONFIG = "_config.yaml"
 def of_job(executor: Executor) -> list[SourceFile]:
     """List what the executor's job sends."""
     local = getattr(executor, "workdir_local_path", None)
-    return job_files(
-        Path(executor.job_dir),
-        experiment_dir=Path(executor.experiment_dir) if executor.experiment_dir else None,
-        local=Path(local) if local else None,
-    )
+    return job_files(Path(executor.job_dir), local=Path(local) if local else None)
 
 
-def job_files(job_dir: Path, *, experiment_dir: Path | None = None, local: Path | None = None) -> list[SourceFile]:
+def job_files(job_dir: Path, *, local: Path | None = None) -> list[SourceFile]:
     """
-    List what a job sends: its directory, the experiment's ``__main__.py``, the contents of *local*.
+    List what a job sends: its directory and the contents of *local*.
 
     Where two have one path, the job's own file wins.
 
@@ -44,9 +40,6 @@ def job_files(job_dir: Path, *, experiment_dir: Path | None = None, local: Path 
         ConfigError: *local* is no directory.
     """
     found = {source.path_in_archive: source for source in _of_user(local)} if local else {}
-    main = experiment_dir / "__main__.py" if experiment_dir else None
-    if main and main.is_file():
-        found[PurePosixPath(main.name)] = SourceFile(PurePosixPath(main.name), main)
     if job_dir.is_dir():
         own = {source.path_in_archive: source for source in directory_files(job_dir)}
         found |= {path: source for path, source in own.items() if not _stays(path) and not _of_script(path, own)}

@@ -215,6 +215,22 @@ class TestPackager:
         assert "the image's own code runs" in caplog.text
         assert seen(lines)[2] == "/"
 
+    def test_without_a_workdir_its_files_reach_no_pod_and_that_is_told_once(self, tmp_path, caplog):
+        class Packs(_Packs):
+            pass
+
+        for packager in (Packs({"train.py": "x"}), Packs({"train.py": "x"}), Packager()):
+            made(tmp_path, packager=packager).materialize_launch_script(["python3", "train.py"])
+        (warning,) = [record.getMessage() for record in caplog.records]
+        assert warning.startswith("Packs is not used: there is no workdir, so its files reach no pod")
+
+    def test_a_script_that_it_did_not_pack_is_told_with_the_nearest_one(self, executor, caplog):
+        executor.packager = _Packs({"train.py": "x"})
+        for _ in range(2):
+            executor.materialize_launch_script(["torchrun", "--nnodes=2", "trian.py", "--steps", "2"])
+        (warning,) = [record.getMessage() for record in caplog.records]
+        assert warning == "'trian.py' is not among the files that the packager packed; did you mean 'train.py'?"
+
     def test_any_other_failure_raises(self, executor):
         executor.packager = _Packs(PackagingError("Your repo has uncommitted changes."))
         with pytest.raises(RuntimeError, match="uncommitted changes"):

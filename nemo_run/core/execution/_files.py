@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 _STAYS_HERE = ("log*.out", "configs/*_executor.yaml", ".nemo_run*")
 """Logs are written on both sides; a saved executor may hold env values."""
 _CONFIG = "_config.yaml"
+_told: set[type[Packager]] = set()
 
 
 def of_job(executor: Executor) -> list[SourceFile]:
@@ -89,6 +90,16 @@ def pack_code(packager: Packager, job_dir: Path, name: str) -> None:
     if made and Path(made).is_file():
         _unpack(Path(made), code)
         Path(made).unlink()
+
+
+def tell_unpacked(packager: Packager) -> None:
+    """Warn, once per process for each class, of a packager that packs something, where there is no workdir."""
+    kind = type(packager)
+    if kind.package is not Packager.package and kind not in _told:
+        _told.add(kind)
+        logger.warning(
+            "%s is not used: there is no workdir, so its files reach no pod; set workdir_volume_mount", kind.__name__
+        )
 
 
 def _unpack(archive: Path, directory: Path) -> None:

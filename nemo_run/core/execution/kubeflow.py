@@ -20,6 +20,7 @@ from nemo_run.core.execution._launched import Launched
 from nemo_run.core.execution._script import with_parents
 from nemo_run.core.execution._session import Session
 from nemo_run.core.execution._torchrun import launched, of_trainjob
+from nemo_run.core.execution._unsent import unsent
 from nemo_run.core.execution._workdir import warn_replaced
 from nemo_run.core.execution.base import Executor, ExecutorMacros, write_private
 from nemo_run.core.packaging.base import Packager
@@ -253,8 +254,11 @@ class KubeflowExecutor(Executor):
         directory.mkdir(parents=True, exist_ok=True)
         if self.workdir():
             self._pack(self.packager, self.job_name or "code")
-        paths = [source.path_in_archive for source in _files.of_job(self)]
-        script = _kubeflow_job.script(self, cmd, max_retries=max_retries, sent=with_parents(paths))
+        else:
+            _files.tell_unpacked(self.packager)
+        sent = with_parents(source.path_in_archive for source in _files.of_job(self))
+        script = _kubeflow_job.script(self, cmd, max_retries=max_retries, sent=sent)
+        self._tell_once(unsent(cmd, sent, here=Path.cwd(), local=self.workdir_local_path))
         write_private(directory / "launch.sh", script)
 
     def package(self, packager: Packager, job_name: str) -> None:
@@ -450,10 +454,7 @@ class KubeflowExecutor(Executor):
     def _handling(self, name: str, command: list[str]) -> dict[str, Any]:
         """Give how a refusal of the manifest is to be handled; tell what there is to tell about it."""
         built = self._built(name, command)
-        for note in built.notes:
-            if note not in self._session.told:
-                self._session.told.add(note)
-                logger.warning("%s", note)
+        self._tell_once(built.notes)
         return {
             "origins": built.origins,
             "own": built.own,
@@ -467,6 +468,12 @@ class KubeflowExecutor(Executor):
         """Give the next TrainJob's name, the same until it is launched."""
         base = self.train_job_basename or fallback or "job"
         return dns_label(base, suffix=f"-{self._session.token}", limit=TRAINJOB_MAX)
+
+    def _tell_once(self, notes: Iterable[str]) -> None:
+        for note in notes:
+            if note not in self._session.told:
+                self._session.told.add(note)
+                logger.warning("%s", note)
 
     def _pack(self, packager: Packager, name: str) -> None:
         _files.pack_code(packager, Path(self.job_dir), name)

@@ -137,6 +137,8 @@ class Script(ConfigurableMixin):
     def __post_init__(self) -> None:
         if not (self.path or self.inline):
             raise ConfigError("path", self.path, "a script needs a path, or its text in inline=")
+        if any("\ud800" <= char <= "\udfff" for char in self.inline or ()):
+            raise ConfigError("inline", f"{self.inline[:40]!a}…", "holds what is no text: half a surrogate pair")
         if not self.entrypoint:
             raise ConfigError("entrypoint", self.entrypoint, "name the program that runs the script, such as bash")
         if self.m and "python" not in self.entrypoint:

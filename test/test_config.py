@@ -213,3 +213,9 @@ def test_home_is_read_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert get_nemorun_home() == "/a"
     set_nemorun_home("~/b")
     assert get_nemorun_home() == "/home/alice/b"
+
+
+def test_inline_text_is_text():
+    with pytest.raises(ConfigError, match="half a surrogate pair") as caught:
+        run.Script(inline="echo \udcff")
+    assert caught.value.argument == "inline"

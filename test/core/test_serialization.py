@@ -7,7 +7,9 @@ import math
 import pathlib
 import pkgutil
 import socket
+from collections import OrderedDict, defaultdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import fiddle as fdl
@@ -123,6 +125,21 @@ def test_constant_that_is_not_on_this_machine_stays_a_config() -> None:
     cfg = fdl.Config(pkgutil.resolve_name, "no_such_module.float8")
     serializer = ZlibJSONSerializer()
     assert serializer.deserialize(serializer.serialize(run.Config(dict, x=cfg))).x == cfg
+
+
+@pytest.mark.parametrize("value", [OrderedDict(a=[1]), MappingProxyType({"a": [1]})], ids=["dict", "mapping"])
+def test_mappings_become_dicts(value: Any) -> None:
+    """Libraries that read YAML give such, and executors take them."""
+    serializer = ZlibJSONSerializer()
+    executor = run.Config(run.KubeflowExecutor, volumes=[value], affinity=value)
+    read = serializer.deserialize(serializer.serialize(executor))
+    assert (read.volumes, read.affinity) == ([{"a": [1]}], {"a": [1]})
+    assert {type(read.volumes[0]), type(read.affinity)} == {dict}
+
+
+def test_a_dict_that_makes_up_values_is_no_dict() -> None:
+    with pytest.raises(ConfigError, match="no file can hold a value of type defaultdict"):
+        ZlibJSONSerializer().serialize(run.Config(run.KubeflowExecutor, volumes=[defaultdict(list)]))
 
 
 def test_shared_config_stays_shared() -> None:

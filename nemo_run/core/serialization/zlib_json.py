@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 from fiddle._src import daglish
@@ -67,6 +68,9 @@ def _portable(text: str) -> str:
 def _replace(value: Any, state: Any) -> Any:
     if state.is_traversable(value):
         return state.map_children(value)
+    if isinstance(value, Mapping) and not hasattr(type(value), "__missing__"):
+        # An OrderedDict, or what a library reads from YAML; a defaultdict is more than the dict that it holds.
+        return state.call(dict(value))
     return value if (other := stand_in(value)) is None else other
 
 

@@ -129,7 +129,7 @@ def tell_interrupted(experiment_id: str, jobs: Sequence[AnyJob], runner: AppRunn
     for job in running:
         if job.id not in ending:
             console.log(
-                f"Interrupted: {job.id} keeps running. To see it, or to end it:\n"
+                f"Interrupted: {job.id} {'keeps running' if job.state else 'may run'}. To see it, or to end it:\n"
                 f'    experiment = run.Experiment.from_id("{experiment_id}")\n'
                 f'    experiment.logs("{job.id}")\n'
                 f'    experiment.cancel("{job.id}")',

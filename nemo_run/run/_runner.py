@@ -15,7 +15,7 @@ from nemo_run.run._console import Console
 from nemo_run.run._submission import Submission
 from nemo_run.run.backends import backend_for, backend_of
 from nemo_run.run.backends.base import AppRecord, Backend, DryRun, parse_handle
-from nemo_run.run.job import AppStatus
+from nemo_run.run.job import AppState, AppStatus
 
 logger = logging.getLogger("nemo_run")
 
@@ -62,6 +62,11 @@ class AppRunner:
         logger.debug("launched %s", handle)
         return handle
 
+    def attend(self, handle: str) -> None:
+        """Keep its output from now on, also before anybody waits for it."""
+        backend, record = self._known(handle)
+        backend.attend(record)
+
     def dryrun(self, submission: Submission) -> DryRun:
         """Give what would be launched, without asking anybody."""
         return backend_for(submission.executor).dryrun(submission)
@@ -81,6 +86,10 @@ class AppRunner:
         for backend, records in by_backend.values():
             found.update(zip((record.handle for record in records), backend.statuses(records), strict=True))
         return [found.get(handle) for handle in handles]
+
+    def last_seen(self, handle: str) -> AppState:
+        """Give its state as it was last seen, without asking anybody."""
+        return self._known(handle)[1].status.state
 
     def wait(self, handle: str, *, log: bool = False) -> AppStatus:
         """Follow it until it ends."""

@@ -368,6 +368,9 @@ class Experiment(ConfigurableMixin):
         except Exception as error:
             self.console.log(f"Error running job {job.id}: {error}", style="bold red")
             raise
+        if not self.detach:
+            for handle in job.handles:
+                self._runner.attend(handle)
         if job.id in _saved.cancelled(Path(self._exp_dir)):  # meanwhile, by another thread or process
             job.cancel(self._runner)
 
@@ -414,6 +417,7 @@ class Experiment(ConfigurableMixin):
             raise Interrupted from None
 
     def _interrupted(self) -> None:
+        self._find_launched()  # one whose launch was cut off may be there all the same
         tell_interrupted(self._id, self._jobs, self._runner, self.console)
         waiting = [job.id for job in self._jobs if not job.launched and job.id not in self._outcome.ends]
         _saved.mark_cancelled(Path(self._exp_dir), dict.fromkeys(waiting, "not started: interrupted"))
@@ -521,12 +525,12 @@ class Experiment(ConfigurableMixin):
         found = {task: handle for backend in BACKENDS.values() for task, handle in backend.launched(self._id).items()}
         for job in missing:
             if isinstance(job, Job) and job.id in found:
-                job.handle, job.launched, job.state = found[job.id], True, AppState.SUBMITTED
+                job.handle, job.launched, job.state = found[job.id], True, self._runner.last_seen(found[job.id])
             elif isinstance(job, JobGroup):
                 names = [f"{job.id}-{index}" for index in range(len(job.executors))]
                 if handles := [found[name] for name in names if name in found]:
                     job.handles, job.launched = handles, True
-                    job.states = [AppState.SUBMITTED] * len(handles)
+                    job.states = [self._runner.last_seen(handle) for handle in handles]
 
     def __enter__(self) -> Experiment:
         self._block = contextlib.ExitStack()

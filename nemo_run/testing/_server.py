@@ -60,6 +60,7 @@ class Server:
         self._schemas = schemas or {}
         self._objects = Objects(store, faults)
         self._runner: web.AppRunner | None = None
+        self._late: set[asyncio.Task[web.StreamResponse]] = set()
 
     @property
     def address(self) -> str:
@@ -89,6 +90,8 @@ class Server:
     async def stop(self) -> None:
         """End all streams and listen no more."""
         self._store.changes.close()
+        for delivery in self._late:
+            delivery.cancel()
         if self._runner is not None and (server := self._runner.server):
             open_ones = [each.transport for each in server.connections]
             await self._runner.cleanup()
@@ -113,7 +116,26 @@ class Server:
         """Meet the faults that are set for this request; a cut one is noted here, since nothing is answered."""
         path = self._path(request)
         if seconds := self._faults.delay(request.method, path):
+            if request.method == "GET":
+                await asyncio.sleep(seconds)
+            else:
+                return await self._delivered_late(request, handler, seconds)
+        return await self._faced(request, handler, path)
+
+    async def _delivered_late(self, request: web.Request, handler: Handler, seconds: float) -> web.StreamResponse:
+        """Carry a change out as a slow proxy does: it has the whole of it, and its sender may be gone by then."""
+        await request.read()
+
+        async def deliver() -> web.StreamResponse:
             await asyncio.sleep(seconds)
+            return await self._faced(request, handler, self._path(request))
+
+        delivery = asyncio.create_task(deliver())
+        self._late.add(delivery)
+        delivery.add_done_callback(self._late.discard)
+        return await asyncio.shield(delivery)
+
+    async def _faced(self, request: web.Request, handler: Handler, path: str) -> web.StreamResponse:
         fault = self._faults.for_request(request.method, path)
         if fault is None:
             return await handler(request)

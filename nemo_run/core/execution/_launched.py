@@ -22,6 +22,8 @@ class Launched:
     def is_it(self, job: Mapping[str, Any]) -> bool:
         """Tell whether *job*, the TrainJob that has the name now, is this one as far as can be told."""
         metadata = job["metadata"]
-        if self.uid:
-            return bool(metadata.get("uid") == self.uid)
-        return not self.launch_id or (metadata.get("annotations") or {}).get(LAUNCH_ANNOTATION) == self.launch_id
+        return self.matches(metadata.get("uid", ""), (metadata.get("annotations") or {}).get(LAUNCH_ANNOTATION, ""))
+
+    def matches(self, uid: str, launch_id: str) -> bool:
+        """Tell the same of the job that these are the uid and launch of."""
+        return uid == self.uid if self.uid else self.launch_id in ("", launch_id)

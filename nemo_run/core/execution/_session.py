@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nemo_run.core.execution._launched import Launched
+from nemo_run.exceptions import Conflict, NotAuthorized, NotFound
 
 if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
     from nemo_run._kube.exec import PodRef
     from nemo_run.core.execution._passthrough import Dialect
+
+
+_deleted: set[tuple[str, str, str]] = set()
+"""Server, namespace and name of each TrainJob that this process has deleted, whichever executor did it."""
+
+
+@contextmanager
+def deleting(server: str, namespace: str, name: str) -> Iterator[None]:
+    """
+    Remember that this process deletes a TrainJob, unless the block finds that it does not.
+
+    It is remembered before: who follows the job may see it gone before the one who deletes it has the answer.
+    """
+    key = (server, namespace, name)
+    before = key in _deleted
+    _deleted.add(key)
+    try:
+        yield
+    except (NotFound, Conflict, NotAuthorized):
+        if not before:
+            _deleted.discard(key)
+        raise
+
+
+def deleted_here(server: str, namespace: str, name: str) -> bool:
+    """Tell whether it was this process that deleted a TrainJob."""
+    return (server, namespace, name) in _deleted
 
 
 @dataclass
@@ -44,6 +72,8 @@ class Session:
     movers: dict[str, Mover] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
     """Warnings given."""
+    on_create: Callable[[Launched], None] | None = None
+    """Told of a TrainJob just before the server is asked to create it."""
     on_progress: Callable[[int, int], None] | None = None
     """Told the bytes copied and all bytes."""
     on_state: Callable[[str], None] | None = None

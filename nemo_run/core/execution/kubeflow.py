@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +64,8 @@ class JobReport:
     namespace: str = ""
     server: str = ""
     context: str = ""
+    launch_id: str = ""
+    """Random for each launch of nemo_run's."""
 
 
 @dataclass(kw_only=True, repr=False)
@@ -309,10 +311,14 @@ class KubeflowExecutor(Executor):
         body = self.get_job_body(trainjob, cmd)
         if not self._session.checked:
             _runtime.check_runtime(api, body)
-        body["metadata"].setdefault("annotations", {})[_ownership.LAUNCH_ANNOTATION] = secrets.token_hex(16)
-        stored = _submit.create(api, body, **self._handling(trainjob, cmd))
+        job = Launched(self.namespace, trainjob, launch_id=secrets.token_hex(16))
+        body["metadata"].setdefault("annotations", {})[_ownership.LAUNCH_ANNOTATION] = job.launch_id
+        handling = self._handling(trainjob, cmd)
+        if self._session.on_create:
+            self._session.on_create(job)
+        stored = _submit.create(api, body, **handling)
         logger.info("created TrainJob %s in namespace %s", trainjob, self.namespace)
-        self._session.remember(name, Launched(self.namespace, trainjob, stored["metadata"].get("uid") or ""))
+        self._session.remember(name, replace(job, uid=stored["metadata"].get("uid") or ""))
         self._session.next_job()
         if not wait:
             return trainjob, KubeflowJobState.CREATED
@@ -458,22 +464,21 @@ class KubeflowExecutor(Executor):
         return {
             "origins": built.origins,
             "own": built.own,
-            "own": built.own,
             "strict": self.strict,
             "told": self._session.told,
             "secrets": self.secret_values(),
         }
-
-    def _trainjob_name(self, fallback: str) -> str:
-        """Give the next TrainJob's name, the same until it is launched."""
-        base = self.train_job_basename or fallback or "job"
-        return dns_label(base, suffix=f"-{self._session.token}", limit=TRAINJOB_MAX)
 
     def _tell_once(self, notes: Iterable[str]) -> None:
         for note in notes:
             if note not in self._session.told:
                 self._session.told.add(note)
                 logger.warning("%s", note)
+
+    def _trainjob_name(self, fallback: str) -> str:
+        """Give the next TrainJob's name, the same until it is launched."""
+        base = self.train_job_basename or fallback or "job"
+        return dns_label(base, suffix=f"-{self._session.token}", limit=TRAINJOB_MAX)
 
     def _pack(self, packager: Packager, name: str) -> None:
         _files.pack_code(packager, Path(self.job_dir), name)

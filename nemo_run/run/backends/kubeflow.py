@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nemo_run._kube.api import KubeApi, connect
-from nemo_run._kube.demux import LogLine, RankFilter
+from nemo_run._kube.demux import GAP
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
 from nemo_run.config import get_nemorun_home
 from nemo_run.core.execution._launched import Launched
-from nemo_run.core.execution._ranklog import ALL_RANKS, RankLog
+from nemo_run.core.execution._ranklog import ALL_RANKS
+from nemo_run.core.execution._session import deleted_here
+from nemo_run.core.execution._submit import taken_back
 from nemo_run.core.execution.kubeflow import KubeflowExecutor, KubeflowJobState
 from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer
-from nemo_run.exceptions import ExperimentError, KubeError, NemoRunError
+from nemo_run.exceptions import (
+    ConfigError,
+    Conflict,
+    ExperimentError,
+    KubeError,
+    NemoRunError,
+    NotAuthorized,
+    NotFound,
+    Rejected,
+)
 from nemo_run.run import _store
 from nemo_run.run._lines import LineReader
 from nemo_run.run._submission import Submission
+from nemo_run.run.backends._following import Following
+from nemo_run.run.backends._overrides import overrides_status, told
 from nemo_run.run.backends.base import AppRecord, DryRun, Watcher
 from nemo_run.run.job import AppState, AppStatus, is_terminal
 
@@ -32,7 +45,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("nemo_run")
 
 _LOOK_EVERY = 2.0
+_ON_THE_WAY = 120.0
+"""Seconds after which no request to create a job is on the way any more."""
+_REFUSED = (ConfigError, Conflict, NotAuthorized, NotFound, Rejected)
+"""Errors of a launch by which nothing was created."""
+_FACTS = ("namespace", "uid", "launch_id", "server", "context", "submitted_at", "log")
 _ALL_LINES = 10_000_000
+_WHOLE = "whole"
+"""What the record says of a log file that was written until the job had ended."""
+_CUT = f"{GAP} the job was not followed to its end, and not all of its pods could be read afterwards"
 
 _STATES = {
     KubeflowJobState.CREATED: AppState.SUBMITTED,
@@ -43,8 +64,10 @@ _STATES = {
     KubeflowJobState.UNKNOWN: AppState.PENDING,
 }
 
+_CANCELLED = AppStatus(AppState.CANCELLED, "by nemo_run")
 _GONE = AppStatus(AppState.CANCELLED, "deleted outside nemo_run")
 _REPLACED = AppStatus(AppState.CANCELLED, "deleted outside nemo_run; another job has its name")
+_NEVER = AppStatus(AppState.CANCELLED, "never created: another job has its name")
 _NOWHERE = AppStatus(
     AppState.UNKNOWN, "not on this cluster; its record, by an older NeMo-Run, does not say which it is on"
 )
@@ -59,6 +82,8 @@ class KubeflowBackend:
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._told: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._followings: dict[str, Following] = {}
 
     def submit(self, submission: Submission, watcher: Watcher) -> AppRecord:
         """Copy what the job needs, create the TrainJob, and write its record at once."""
@@ -67,30 +92,58 @@ class KubeflowBackend:
         executor._session.on_progress = watcher.progress
         command = _prepare(submission, executor)
         executor.package(executor.packager, job_name=executor.job_name)
-        name = executor._trainjob_name(executor.job_name)
+        created: list[AppRecord] = []
+
+        def write_down(job: Launched) -> None:
+            status = AppStatus(AppState.UNSUBMITTED, "being created")
+            created.append(self._record(submission, executor, job, status))
+            _records().put(created[-1].app_id, _entry(created[-1], KubeflowJobState.CREATED.value))
+
+        executor._session.on_create = write_down
         try:
             return self._launched(submission, executor, executor.start_command(command))
-        except KeyboardInterrupt:
+        except BaseException as error:
             # Nobody has a handle yet: what may have been created is not left behind.
-            with suppress(NemoRunError):
-                executor.cancel(name)
-                self._remember_undone(f"{executor.experiment_id}___{submission.name}___{name}")
+            for record in created:
+                self._undo(record, error, watcher)
             raise
 
     def _launched(self, submission: Submission, executor: KubeflowExecutor, start: list[str]) -> AppRecord:
         job_name, state = executor.launch(name=executor.job_name, cmd=start)
-        app_id = f"{executor.experiment_id}___{submission.name}___{job_name}"
+        job = executor._session.known.get((executor.namespace, job_name)) or Launched(executor.namespace, job_name)
+        record = self._record(submission, executor, job, AppStatus(_STATES.get(state, AppState.SUBMITTED)))
+        _records().put(record.app_id, _entry(record, state.value))
+        return record if job.uid else self._identified(record)
+
+    def _record(
+        self, submission: Submission, executor: KubeflowExecutor, job: Launched, status: AppStatus
+    ) -> AppRecord:
+        app_id = f"{executor.experiment_id}___{submission.name}___{job.name}"
         api = _api(executor)
         facts = {
-            "namespace": executor.namespace,
+            "namespace": job.namespace,
             "server": api.server,
             "context": api.context,
             "submitted_at": time.time(),
+            **{key: value for key, value in (("uid", job.uid), ("launch_id", job.launch_id)) if value},
         }
-        status = AppStatus(_STATES.get(state, AppState.SUBMITTED))
-        record = AppRecord(app_id, self.scheme, submission.name, job_name, executor.job_dir, executor, status, facts)
-        _records().put(app_id, _entry(record, state.value))
-        return self._identified(record)
+        return AppRecord(app_id, self.scheme, submission.name, job.name, executor.job_dir, executor, status, facts)
+
+    def _undo(self, record: AppRecord, error: BaseException, watcher: Watcher) -> None:
+        """Leave no TrainJob behind that the launch has made or still makes; where that is unsure, say so."""
+        executor = _known(record)
+        namespace, name = record.facts["namespace"], record.job_name
+        known = executor._session.known.get((namespace, name))
+        if known is None and isinstance(error, _REFUSED):
+            _records().change(lambda records: {key: records[key] for key in records if key != record.app_id})
+            return
+        job = known or Launched(namespace, name, launch_id=record.facts["launch_id"])
+        if taken_back(_api(executor), job, clock=self._clock):
+            self._remember(record, AppStatus(AppState.CANCELLED, "its launch was cut off"))
+            return
+        look = f'run.Experiment.from_id("{executor.experiment_id}").status()'
+        kubectl = f"kubectl -n {namespace} get trainjob {name}"
+        watcher.state(f"may have been created: {name} in {namespace}; check with {look}, or {kubectl}")
 
     def _identified(self, record: AppRecord) -> AppRecord:
         """Add what tells this very job from a later one of its name."""
@@ -103,10 +156,6 @@ class KubeflowBackend:
             return record
         _records().merge(record.app_id, {"uid": report.uid})
         return replace(record, facts={**record.facts, "uid": report.uid})
-
-    def _remember_undone(self, app_id: str) -> None:
-        if _records().get(app_id) is not None:
-            _records().merge(app_id, {"state": AppState.CANCELLED.name, "reason": "interrupted while it was launched"})
 
     def dryrun(self, submission: Submission) -> DryRun:
         """Give the manifest, and show it with the launch script; asks no cluster."""
@@ -154,16 +203,28 @@ class KubeflowBackend:
         if is_terminal(record.status.state):
             return record.status
         try:
-            status = _asked(record, reports or {})
+            status = self._asked(record, reports or {})
         except NemoRunError as error:
             self._tell_once(record, f"its state is not known now: {error}")
             return replace(record.status, stale=True)
         self._told.pop(record.app_id, None)
         if status in (_GONE, _REPLACED):
-            status = _remembered_end(record) or status
+            status = _remembered_end(record) or _ended_by_us(record) or status
         if status != record.status:
             self._remember(record, status)
         return status
+
+    def _asked(self, record: AppRecord, reports: Mapping[str, JobReport] | NemoRunError) -> AppStatus:
+        """Ask the cluster about this very job, and keep its uid if only its launch was known so far."""
+        report = _report(record, reports)
+        if report is None:
+            return _absent(record)
+        job = _as_launched(record)
+        if not job.matches(report.uid, report.launch_id):
+            return _NEVER if _is_launching(record) else _REPLACED
+        if job.launch_id and not job.uid:
+            _records().merge(record.app_id, {"uid": report.uid})
+        return _status_of(report)
 
     def _tell_once(self, record: AppRecord, text: str) -> None:
         if self._told.get(record.app_id) != text:
@@ -173,16 +234,36 @@ class KubeflowBackend:
     def _remember(self, record: AppRecord, status: AppStatus) -> None:
         _records().merge(record.app_id, {"state": status.state.name, "reason": status.msg})
 
+    def attend(self, record: AppRecord) -> None:
+        """Begin to write every rank's lines to the job's log file: pods of a job that fails soon are gone soon."""
+        self._following(record, launched=True)
+
     def follow(self, record: AppRecord, watcher: Watcher) -> AppStatus:
         """Write every rank's lines to the job's log file, show the first and the last rank's, until it ends."""
-        executor = _known(record)
-        with RankLog(Path(record.job_dir), executor.container_name) as log:
-            sink = _Sink(log, watcher, record.task, executor)
-            try:
-                executor.follow_logs(record.job_name, write=sink.write, on_state=watcher.state)
-            except KubeError as error:
-                watcher.state(f"its output cannot be read any more: {error}")
-            return self._ended(record, watcher)
+        self._wait_for(record, self._following(record), watcher)
+        return self._ended(record, watcher)
+
+    def _following(self, record: AppRecord, *, launched: bool = False) -> Following:
+        """Give what follows the job, begun now if nothing does."""
+        with self._lock:
+            found = self._followings.get(record.app_id)
+            if found is None:
+
+                def whole() -> None:
+                    _records().merge(record.app_id, {"log": _WHOLE})
+
+                found = Following(record, _known(record), launched=launched, whole=whole)
+                self._followings[record.app_id] = found
+                found.start()
+            return found
+
+    def _wait_for(self, record: AppRecord, following: Following, watcher: Watcher | None = None) -> None:
+        if watcher:
+            following.attach(watcher)
+        following.wait()
+        with self._lock:
+            if self._followings.get(record.app_id) is following:
+                del self._followings[record.app_id]
 
     def _ended(self, record: AppRecord, watcher: Watcher) -> AppStatus:
         """Ask until the job has ended: for as long as it takes."""
@@ -197,14 +278,30 @@ class KubeflowBackend:
             self._clock.sleep(_LOOK_EVERY)
 
     def lines(self, record: AppRecord) -> Iterator[str]:
-        """Give the log file of a job that was followed to its end; else what the cluster still has."""
+        """
+        Give the log file of a job that has ended; else what the cluster still has.
+
+        Where following was interrupted, the file is completed as far as the pods are there.
+        """
         path = Path(record.job_dir, ALL_RANKS)
-        if is_terminal(record.status.state) and path.exists():
-            with LineReader(path) as reader:
-                yield from reader.rest()
-        else:
+        if not is_terminal(record.status.state) or not path.exists():
             for line in _known(record).fetch_logs(record.job_name, stream=False, lines=_ALL_LINES):
                 yield line.rstrip("\n")
+            return
+        whole = record.facts.get("log") == _WHOLE or self._completed(record)
+        with LineReader(path) as reader:
+            yield from reader.rest()
+        if not whole:
+            yield _CUT
+
+    def _completed(self, record: AppRecord) -> bool:
+        """Read on where following was interrupted; tell whether nothing can be missing now."""
+        try:
+            if self._asked(record, {}) not in (_GONE, _NOWHERE, _REPLACED, _NEVER):
+                self._wait_for(record, self._following(record))
+        except NemoRunError as error:
+            self._tell_once(record, f"its log file cannot be completed: {error}")
+        return (_records().get(record.app_id) or {}).get("log") == _WHOLE
 
     def cancel(self, records: Sequence[AppRecord]) -> None:
         """Delete the TrainJobs, and remember that it was us."""
@@ -221,28 +318,13 @@ class KubeflowBackend:
         if is_terminal(record.status.state):
             logger.info("%s has ended already: %s", record.job_name, record.status)
             return
-        status = _asked(record, {})
+        status = self._asked(record, {})
         if is_terminal(status.state):
             logger.info("%s has ended already: %s", record.job_name, status)
             self._remember(record, _remembered_end(record) or status)
             return
         _bound(record).cancel(record.job_name)
-        self._remember(record, AppStatus(AppState.CANCELLED, "by nemo_run"))
-
-
-class _Sink:
-    """Takes the lines of all ranks: all to the file, the first and the last rank's to the watcher."""
-
-    def __init__(self, log: RankLog, watcher: Watcher, task: str, executor: KubeflowExecutor) -> None:
-        self._log = log
-        self._watcher = watcher
-        self._task = task
-        self._filter = RankFilter(executor.nnodes(), executor.nproc_per_node())
-
-    def write(self, line: LogLine) -> None:
-        self._log.write(line)
-        if self._filter.shows(line):
-            self._watcher.line(f"{self._task}/{line.node_index or 0}", line.text)
+        self._remember(record, _CANCELLED)
 
 
 def _executor(submission: Submission) -> KubeflowExecutor:
@@ -275,7 +357,7 @@ def _api(executor: KubeflowExecutor) -> KubeApi:
 def _group(record: AppRecord) -> Any:
     """Tell which jobs one request can answer for."""
     executor = record.executor
-    if not isinstance(executor, KubeflowExecutor):
+    if not isinstance(executor, KubeflowExecutor) or overrides_status(executor):
         return record.app_id
     return executor.kubeconfig, executor.context, executor.namespace, executor.experiment_id
 
@@ -287,23 +369,40 @@ def _reports(record: AppRecord) -> Mapping[str, JobReport] | NemoRunError:
         return error
 
 
-def _asked(record: AppRecord, reports: Mapping[str, JobReport] | NemoRunError) -> AppStatus:
+def _report(record: AppRecord, reports: Mapping[str, JobReport] | NemoRunError) -> JobReport | None:
     """
-    Ask the cluster that the job was launched on about this very job.
+    Ask the cluster that the job was launched on about the job of that name.
 
     Raises:
         ExperimentError: it is another cluster.
     """
     if isinstance(reports, NemoRunError):
         raise reports
+    if overrides_status(record.executor):
+        return told(_bound(record), record)
     report = reports.get(record.job_name)
     # A list tells no reasons, and what it lacks may have come after it.
     if report is None or report.state is KubeflowJobState.FAILED:
         report = _bound(record).report(record.job_name)
-    if report is None:
+    return report
+
+
+def _absent(record: AppRecord) -> AppStatus:
+    """Tell what it means that the cluster has no such job."""
+    if not _is_launching(record):
         return _GONE if record.facts.get("server") else _NOWHERE
-    uid = record.facts.get("uid")
-    return _REPLACED if uid and report.uid != uid else _status_of(report)
+    if time.time() - record.facts.get("submitted_at", 0.0) < _ON_THE_WAY:
+        return AppStatus(AppState.UNSUBMITTED, "not created yet: it is being launched, or its launch was cut off")
+    return AppStatus(AppState.CANCELLED, "its launch was cut off: it was never created")
+
+
+def _is_launching(record: AppRecord) -> bool:
+    return record.status.state == AppState.UNSUBMITTED
+
+
+def _as_launched(record: AppRecord) -> Launched:
+    namespace, uid, launch_id = (record.facts.get(key) or "" for key in ("namespace", "uid", "launch_id"))
+    return Launched(namespace, record.job_name, uid, launch_id)
 
 
 def _remembered_end(record: AppRecord) -> AppStatus | None:
@@ -311,6 +410,12 @@ def _remembered_end(record: AppRecord) -> AppStatus | None:
     entry = _records().get(record.app_id) or {}
     state = _last_state(entry)
     return AppStatus(state, entry.get("reason") or "") if is_terminal(state) else None
+
+
+def _ended_by_us(record: AppRecord) -> AppStatus | None:
+    """Tell whether it was the user's own executor that deleted the job, in this process."""
+    facts = record.facts
+    return _CANCELLED if deleted_here(facts.get("server", ""), facts.get("namespace", ""), record.job_name) else None
 
 
 def _bound(record: AppRecord) -> KubeflowExecutor:
@@ -361,7 +466,7 @@ def _record(app_id: str, entry: Mapping[str, Any]) -> AppRecord:
     executor = _restored(app_id, entry, experiment_id, task)
     status = AppStatus(_last_state(entry), entry.get("reason") or "")
     job_dir = entry.get("job_dir") or (executor.job_dir if executor else "")
-    facts = {key: entry[key] for key in ("namespace", "uid", "server", "context", "submitted_at") if key in entry}
+    facts = {key: entry[key] for key in _FACTS if key in entry}
     return AppRecord(app_id, "kubeflow", task, entry.get("job_name") or name, job_dir, executor, status, facts)
 
 
@@ -384,6 +489,6 @@ def _restored(app_id: str, entry: Mapping[str, Any], experiment_id: str, task: s
     executor.assign(experiment_id, str(job_dir.parent), task, job_dir.name)
     # The context of that time: "current" may be another cluster by now.
     executor.context = executor.context or entry.get("context") or None
-    name, uid = entry.get("job_name") or app_id.rpartition("___")[2], entry.get("uid") or ""
-    executor._session.remember(task, Launched(executor.namespace, name, uid))
+    name, uid, launch_id = (entry.get(key) or "" for key in ("job_name", "uid", "launch_id"))
+    executor._session.remember(task, Launched(executor.namespace, name or app_id.rpartition("___")[2], uid, launch_id))
     return executor

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 import nemo_run as run
 from nemo_run._kube.resources import POD, TRAINJOB
+from nemo_run.core.execution.kubeflow import KubeflowJobState
 from nemo_run.exceptions import ConfigError, JobFailed, Rejected
 from nemo_run.run.backends.base import parse_handle
 from nemo_run.run.backends.kubeflow import KubeflowBackend
@@ -146,6 +148,49 @@ def test_a_job_deleted_by_someone_else_is_cancelled_and_says_so(kube, capsys):
     capsys.readouterr()
     run.Experiment.from_title("train").status()
     assert "- Status: CANCELLED (deleted outside nemo_run)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("what", ["the task", "the TrainJob"])
+def test_cancelled_through_its_executor_while_it_is_followed_it_says_so(kube, capsys, what):
+    """As a signal handler of the launching script does."""
+    mine = executor(num_nodes=1, volumes=[], workdir_volume_mount=None, spec_kwargs={"suspend": True})
+
+    def cancel():
+        wait_for(lambda: objects(kube, TRAINJOB))
+        (job,) = objects(kube, TRAINJOB)
+        mine.cancel("train" if what == "the task" else job["metadata"]["name"])
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    run.run(run.Script(inline="true"), executor=mine, name="train")
+    canceller.join()
+    out = capsys.readouterr().out
+    assert "train: CANCELLED (by nemo_run)" in out
+    assert "outside nemo_run" not in out
+    assert state("train") == AppState.CANCELLED
+
+
+class SaysItRuns(run.KubeflowExecutor):
+    def status(self, job_name):
+        state = super().status(job_name)
+        return KubeflowJobState.RUNNING if state is KubeflowJobState.PENDING else state
+
+
+@pytest.mark.parametrize("tasks", [1, 2], ids=["alone", "one of two"])
+def test_a_status_of_a_subclass_is_heard(kube, tasks):
+    mine = SaysItRuns(image="python:3.12", spec_kwargs={"suspend": True})
+    with run.Experiment("exp", executor=mine) as exp:
+        for number in range(tasks):
+            exp.add(run.Script(inline="true"), name=f"t{number}")
+        exp.run(detach=True)
+    wait_for(lambda: all(job.get("status", {}).get("conditions") for job in objects(kube, TRAINJOB)))
+    states = [str(facts["status"]) for facts in run.Experiment.from_title("exp").status(return_dict=True).values()]
+    assert states == ["RUNNING"] * tasks
+    for job in objects(kube, TRAINJOB):
+        kube.do(lambda store, name=job["metadata"]["name"]: store.delete(TRAINJOB, "default", name))
+    wait_for(lambda: objects(kube, TRAINJOB) == [])
+    states = [str(facts["status"]) for facts in run.Experiment.from_title("exp").status(return_dict=True).values()]
+    assert states == ["CANCELLED"] * tasks
 
 
 def test_a_cluster_that_will_not_say_leaves_what_was_last_seen(kube, tmp_path, monkeypatch, capsys):

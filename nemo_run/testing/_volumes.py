@@ -30,6 +30,8 @@ class Volumes:
         self._get = get
         self._paths: dict[str, Path] = {}
         self._read_only: set[str] = set()
+        self._shared: set[str] = set()
+        """The volumes whose files belong to the pod's ``fsGroup``."""
 
     def missing_claim(self) -> str | None:
         """Give the name of a claim that is not there, which keeps the pod from being scheduled."""
@@ -56,9 +58,9 @@ class Volumes:
                 self._read_only.add(volume["name"])
         group = self._pod["spec"].get("securityContext", {}).get("fsGroup")
         if group is not None and os.geteuid() == 0:
-            for name, path in self._paths.items():
-                if name not in self._read_only:
-                    _give_to_group(path, int(group))
+            self._shared = self._paths.keys() - self._read_only
+            for name in self._shared:
+                _give_to_group(self._paths[name], int(group))
 
     def mounts(self, container: Json) -> list[Mount]:
         """
@@ -73,8 +75,12 @@ class Volumes:
         name = entry["name"]
         path = self._paths[name]
         if sub := entry.get("subPath"):
-            path = _sub_path(path, sub, name)
+            path = _sub_path(path, sub, name, mode=self._mode(path, name))
         return Mount(path, entry["mountPath"], bool(entry.get("readOnly")) or name in self._read_only)
+
+    def _mode(self, path: Path, name: str) -> int:
+        """Give the mode of new directories: in a group's volume that of its top, whose group they get by setgid."""
+        return path.stat().st_mode & 0o7777 if name in self._shared else 0o755
 
     def _make(self, volume: Json) -> Path:
         namespace = self._pod["metadata"]["namespace"]
@@ -133,8 +139,8 @@ def _host_path(volume: Json) -> Path:
     return path
 
 
-def _sub_path(volume: Path, sub: str, name: str) -> Path:
-    """Give the directory (or file) *sub* of a volume, made 0755 where it is missing."""
+def _sub_path(volume: Path, sub: str, name: str, *, mode: int) -> Path:
+    """Give the directory (or file) *sub* of a volume, made with *mode* where it is missing."""
     base = volume.resolve()
     path = (base / sub).resolve()
     if path != base and base not in path.parents:
@@ -142,7 +148,7 @@ def _sub_path(volume: Path, sub: str, name: str) -> Path:
     missing = [each for each in (path, *path.parents) if not each.exists()]
     for each in reversed(missing):
         each.mkdir()
-        each.chmod(0o755)
+        each.chmod(mode)
     return path
 
 

@@ -513,6 +513,21 @@ def test_fs_group_opens_a_volume_to_its_group(node):
     assert ((node.claim / "f").stat().st_uid, (node.claim / "f").stat().st_gid) == (1000, 2000)
 
 
+@needs_root
+@pytest.mark.root
+def test_fs_group_opens_new_sub_path_directories_too(node):
+    """They get the volume's own mode and, by setgid, its group."""
+    node.claim.chmod(0o755)
+    mounts = {"volumeMounts": [{"name": "work", "mountPath": "/w", "subPath": "team/a"}]}
+    node.output("a", "touch /w/f", container=mounts, securityContext={"runAsUser": 1000, "fsGroup": 2000})
+    facts = [(node.claim / path).stat() for path in ("team", "team/a", "team/a/f")]
+    assert [(each.st_uid, each.st_gid) for each in facts] == [(0, 2000), (0, 2000), (1000, 2000)]
+    assert [oct(each.st_mode & 0o7777) for each in facts[:2]] == ["0o2775", "0o2775"]
+    node.output("b", "true", container={"volumeMounts": [{**mounts["volumeMounts"][0], "subPath": "plain"}]})
+    plain = (node.claim / "plain").stat()
+    assert (plain.st_uid, oct(plain.st_mode & 0o777)) == (0, "0o755")
+
+
 def test_a_claim_that_is_declared_read_only_is(node):
     volume = {"name": "work", "persistentVolumeClaim": {"claimName": "shared", "readOnly": True}}
     mounts = {"volumeMounts": [{"name": "work", "mountPath": "/w"}]}

@@ -22,11 +22,12 @@ _WORDS = ("KEY", "SECRETS", "PASSWORDS", "AUTH")
 _KUBERNETES_FIELDS = ("key", "secret", "secrets")
 """Field names of Kubernetes objects (``tolerations[].key``, ``volumes[].secret``) that hold no secret."""
 
+# A name begins where a word does: begun at each letter of a long word, a search would take time by its square.
 _ASSIGNED = re.compile(
-    r"""(?P<name>[A-Za-z][\w.\-]*)(?P<sep>['"]?\s*[=:]\s*)(?P<value>'[^']*'|"(?:\\.|[^"\\])*"|[^\s'",}\]]+)"""
+    r"""(?<![\w.])(?P<name>\w[\w.\-]*)(?P<sep>['"]?\s*[=:]\s*)(?P<value>'[^']*'|"(?:\\.|[^"\\])*"|[^\s'",}\]]+)"""
 )
 _FLAG = re.compile(
-    r"""(?P<name>--?[A-Za-z][\w.\-]*)(?P<sep>['"]?,?\s+)(?P<value>'[^']*'|"(?:\\.|[^"\\])*"|[^\s'",}\]]+)"""
+    r"""(?<![\w\-])(?P<name>--?[A-Za-z][\w.\-]*)(?P<sep>['"]?,?\s+)(?P<value>'[^']*'|"(?:\\.|[^"\\])*"|[^\s'",}\]]+)"""
 )
 
 

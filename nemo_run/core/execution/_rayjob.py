@@ -68,10 +68,9 @@ def rayjob(executor: KubeRayExecutor, job: RayJobSpec) -> Json:
     Raises:
         ConfigError: the fields contradict each other, or what Kubernetes or KubeRay can do.
     """
-    shown = masked(job.command, secrets=job.secrets)
     annotations = {
         **string_map(executor.annotations, argument="annotations"),
-        COMMAND_ANNOTATION: shown if len(shown) <= COMMAND_SHOWN else f"{shown[:COMMAND_SHOWN]}…",
+        COMMAND_ANNOTATION: _shown(job),
         **({CODE_ANNOTATION: str(job.layout.code_dir)} if job.layout else {}),
         **job.annotations,
     }
@@ -96,6 +95,15 @@ def rayjob(executor: KubeRayExecutor, job: RayJobSpec) -> Json:
         "submitterPodTemplate": submitter(executor),
     }
     return {"apiVersion": RAYJOB.api_version, "kind": RAYJOB.kind, "metadata": metadata, "spec": spec}
+
+
+def _shown(job: RayJobSpec) -> str:
+    """Give the command as anybody may see it, cut where a word ends: half a secret would not be known as one."""
+    text = masked(job.command, secrets=job.secrets)
+    if len(text) <= COMMAND_SHOWN:
+        return text
+    whole = text[:COMMAND_SHOWN].rsplit(maxsplit=1)
+    return f"{whole[0] if len(whole) > 1 else ''} …".lstrip()
 
 
 def job_label(name: str) -> str:

@@ -119,6 +119,37 @@ def test_a_pull_secret_is_a_name_or_a_reference():
     assert pod_of(body)["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
 
 
+def test_bytes_that_are_no_text_need_a_workdir(tmp_path):
+    """A manifest is text; a launch script on a volume holds any bytes."""
+    with pytest.raises(ConfigError, match=r"bytes that are not UTF-8.*set workdir_volume_mount"):
+        KubeflowExecutor().get_job_body("n", ["echo", "\udcff"])
+    executor = KubeflowExecutor(volumes=[WORK], workdir_volume_mount={"name": "work", "mountPath": "/nemo_run"})
+    executor.assign("exp_1", str(tmp_path), "train", "train")
+    executor.materialize_launch_script(["echo", "\udcff"])
+    assert b"echo '\xff'" in (tmp_path / "train" / "launch.sh").read_bytes()
+
+
+def test_more_than_linux_starts_a_process_with_is_refused(tmp_path):
+    executor = KubeflowExecutor(volumes=[WORK], workdir_volume_mount={"name": "work", "mountPath": "/nemo_run"})
+    executor.assign("exp_1", str(tmp_path), "train", "train")
+    with pytest.raises(ConfigError, match="in all, and Linux takes 2097152"):
+        executor.materialize_launch_script(["echo", *["x" * 100_000] * 21])
+    with pytest.raises(ConfigError, match="env_vars='A': it has 200002 bytes"):
+        KubeflowExecutor(env_vars={"A": "x" * 200_000}).get_job_body("n", ["true"])
+
+
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+def test_mounts_of_other_containers_are_checked_too(kind):
+    mount = {"name": "work", "mountPath": "/data/"}
+    sidecar = {"name": "sidecar", "volumeMounts": [mount, {"name": "work", "mountPath": "/data"}]}
+    body = KubeflowExecutor(pod_spec_overrides={kind: [sidecar]}).get_job_body("n", ["true"])
+    assert pod_of(body)[kind] == [{"name": "sidecar", "volumeMounts": [{"name": "work", "mountPath": "/data"}]}]
+    sidecar["volumeMounts"] = [mount, {"name": "other", "mountPath": "/data"}]
+    with pytest.raises(ConfigError, match="two different mounts at /data") as caught:
+        KubeflowExecutor(pod_spec_overrides={kind: [sidecar]}).get_job_body("n", ["true"])
+    assert caught.value.argument == f"pod_spec_overrides[{kind!r}]"
+
+
 def pod_of(body: dict[str, Any]) -> dict[str, Any]:
     (patch,) = body["spec"]["runtimePatches"]
     (job,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]

@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nemo_run.core.execution._env import Export
-from nemo_run.core.execution._script import ARGUMENT_MAX, Workdir, launch_script, quoted, with_parents
+from nemo_run.core.execution._script import (
+    ARGUMENT_MAX,
+    START_MAX,
+    Workdir,
+    check_start,
+    launch_script,
+    quoted,
+    with_parents,
+)
 from nemo_run.exceptions import ConfigError
 
 SHOW = ["bash", "-c", 'printf "%s\\0" "$@"; env -0 >&2', "show"]
@@ -214,8 +222,14 @@ def test_no_program_is_refused():
 
 @pytest.mark.parametrize(
     ("argument", "text"),
-    [(3, "must be a string"), ("a\0b", "NUL"), ("x" * (ARGUMENT_MAX + 1), f"Linux takes {ARGUMENT_MAX}")],
-    ids=["number", "NUL", "too long"],
+    [
+        (3, "must be a string"),
+        ("a\0b", "NUL"),
+        ("x" * (ARGUMENT_MAX + 1), f"Linux takes {ARGUMENT_MAX}"),
+        ("\udcc3" * (ARGUMENT_MAX + 1), f"Linux takes {ARGUMENT_MAX}"),
+        ("a\ud800", "half a surrogate pair"),
+    ],
+    ids=["number", "NUL", "too long", "too many bytes", "no text"],
 )
 def test_an_argument_that_no_process_can_be_given_is_refused(argument, text):
     with pytest.raises(ConfigError, match=text):
@@ -227,3 +241,21 @@ def test_the_longest_argument_is_taken(tmp_path: Path):
     script.write_text(launch_script(["bash", "-c", "echo ${#1}", "x", "y" * ARGUMENT_MAX], exports=()))
     done = subprocess.run(["bash", script], capture_output=True, check=True)
     assert done.stdout == b"%d\n" % ARGUMENT_MAX
+
+
+def test_what_linux_takes_in_all_is_taken_and_more_is_refused():
+    """Counted as the kernel counts: each argument and variable with its NUL and a pointer."""
+    kilobyte = "x" * (1024 - 9)
+    command = ["/bin/true", *[kilobyte] * (START_MAX // 1024 - 2)]
+    env = {"A": "y" * 500}
+    check_start(command, env)
+    subprocess.run(command, env=env, check=True)
+    with pytest.raises(ConfigError, match=f"in all, and Linux takes {START_MAX}"):
+        check_start([*command, kilobyte, kilobyte], env)
+
+
+def test_a_variable_that_is_too_long_is_named():
+    check_start([], {"A": "x" * (ARGUMENT_MAX - 2)})
+    with pytest.raises(ConfigError, match=f"Linux takes {ARGUMENT_MAX}") as caught:
+        check_start([], {"A": "x" * (ARGUMENT_MAX - 1)})
+    assert caught.value.value == "A"

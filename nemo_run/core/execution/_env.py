@@ -43,6 +43,11 @@ class Environment:
     exports: list[Export]
     """In their order: values that refer to their own former value, or to a variable that is exported before."""
 
+    def variables(self) -> dict[str, str]:
+        """Give what is known here of the process's variables: at least so long are their values."""
+        sent = {entry["name"]: entry.get("value", "").replace("$$", "$") for entry in self.container}
+        return {**{export.name: export.value for export in self.exports}, **sent}
+
 
 Layer = tuple[str, Mapping[str, Any] | Iterable[Mapping[str, Any]] | None]
 """An argument's name, and its variables: values by name, or EnvVars."""

@@ -12,7 +12,7 @@ from nemo_run._kube.manifests.pods import literal, merge_named, pull_secrets, re
 from nemo_run._kube.names import label_value
 from nemo_run.core.execution import _env, _ownership, _passthrough, _secrets, _trainjob
 from nemo_run.core.execution._checks import check_kubeflow
-from nemo_run.core.execution._script import ARGUMENT_MAX, Workdir, launch_script
+from nemo_run.core.execution._script import ARGUMENT_MAX, Workdir, check_start, is_utf8, launch_script, size_of
 from nemo_run.core.execution._workdir import JOB_SUBPATH
 from nemo_run.core.execution.base import current_user
 from nemo_run.exceptions import ConfigError
@@ -79,7 +79,9 @@ def _passed_env(executor: KubeflowExecutor) -> list[_env.Layer]:
 
 def script(executor: KubeflowExecutor, command: Sequence[str], *, max_retries: int, sent: frozenset[str]) -> str:
     """Give the text of ``launch.sh``; *sent* is what lies below the code directory."""
-    exports = environment(executor).exports
+    env = environment(executor)
+    exports = env.exports
+    check_start(command, env.variables())
     if (place := layout(executor)) is None:
         return _carried(executor, command, exports, max_retries)
     workdir = Workdir(
@@ -96,10 +98,16 @@ def _carried(
 ) -> str:
     """Give the text of a launch script that one argument of the container holds, as there is no workdir."""
     files = executor._task_files
+    for text in (*command, *files.values()):
+        if not is_utf8(text):
+            hint = (
+                "holds bytes that are not UTF-8, which no manifest can; set workdir_volume_mount, so that it is copied"
+            )
+            raise ConfigError("task", f"{text[:60]!a}", hint)
     # Before the launch script, which says of one argument what is true of all.
-    _check_size(command, sum(map(_size, (*command, *files.values()))))
+    _check_size(command, sum(map(size_of, (*command, *files.values()))))
     text = launch_script(command, exports=exports, max_retries=max_retries, files=files)
-    _check_size(command, _size(text))
+    _check_size(command, size_of(text))
     return text
 
 
@@ -111,10 +119,6 @@ def _check_size(command: Sequence[str], size: int) -> None:
             f"without a workdir it travels inside the manifest, where {size} bytes are too many (Linux takes"
             f" {ARGUMENT_MAX}); set workdir_volume_mount, so that it is copied to the volume",
         )
-
-
-def _size(text: str) -> int:
-    return len(text.encode("utf-8", "surrogateescape"))
 
 
 def built(executor: KubeflowExecutor, name: str, command: Sequence[str], dialect: Dialect) -> Built:
@@ -145,6 +149,7 @@ def built(executor: KubeflowExecutor, name: str, command: Sequence[str], dialect
 def _trainjob_of(
     executor: KubeflowExecutor, name: str, command: Sequence[str], env: _env.Environment, extra: Placed
 ) -> _trainjob.TrainJob:
+    check_start((), env.variables())
     place = layout(executor)
     mounts = [*(executor.volume_mounts or ()), *_taken_mounts(extra, executor.container_name)]
     volumes = merge_named(merged_volumes(executor.volumes or ()), extra.pod.pop("volumes", None) or ())
@@ -223,17 +228,22 @@ def _resources(executor: KubeflowExecutor) -> Json:
 
 
 def _taken_mounts(extra: Placed, container: str) -> list[Json]:
-    """Take the training container's mounts out of *extra*, so that they are merged and checked like all others."""
-    mounts = extra.container.pop("volumeMounts", None) or []
-    for entry in extra.pod.get("containers") or ():
-        if entry.get("name") == container:
-            mounts = [*mounts, *(entry.get("volumeMounts") or ())]
-    if extra.pod.get("containers"):
-        extra.pod["containers"] = [
-            {key: value for key, value in entry.items() if key != "volumeMounts" or entry.get("name") != container}
-            for entry in extra.pod["containers"]
-        ]
-    return list(mounts)
+    """Take the training container's mounts out of *extra*, to be merged with all others; check those of others."""
+    mounts = list(extra.container.pop("volumeMounts", None) or ())
+    for kind in ("containers", "initContainers"):
+        others = []
+        for entry in extra.pod.get(kind) or ():
+            if isinstance(entry, Mapping) and (given := entry.get("volumeMounts")):
+                if kind == "containers" and entry.get("name") == container:
+                    mounts += given
+                    entry = {key: value for key, value in entry.items() if key != "volumeMounts"}
+                else:
+                    argument = f"pod_spec_overrides[{kind!r}]"
+                    entry = {**entry, "volumeMounts": merged_mounts(given, argument=argument)}
+            others.append(entry)
+        if others:
+            extra.pod[kind] = others
+    return mounts
 
 
 def _local_names(local: str | None) -> list[str]:

@@ -18,7 +18,7 @@ from nemo_run._kube.manifests.fields import CONTAINER, POD_SPEC, known_fields
 from nemo_run._kube.manifests.pods import PodShape, label_map, literal, pod_spec, prune, string_map
 from nemo_run._kube.mounts import Json, merged_mounts, merged_volumes
 from nemo_run.core.execution._env import Environment, environment
-from nemo_run.core.execution._script import assignment
+from nemo_run.core.execution._script import assignment, check_start
 from nemo_run.exceptions import ConfigError
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ def _ray_container(executor: KubeRayExecutor, member: Member, passed: Json, star
             ("container_kwargs['env']", passed.get("env") or ()),
         ]
     )
+    check_start((), env.variables())
     container: Json = {
         "name": member.container,
         "image": executor.image,
@@ -126,7 +127,11 @@ def _ray_container(executor: KubeRayExecutor, member: Member, passed: Json, star
 
 def _with_workdir(spec: Json, layout: WorkdirLayout | None) -> Json:
     """Give *spec* with its mounts merged and, if there is a layout, the Ray container at home in it."""
-    ray, *sidecars = spec["containers"]
+    ray, *others = spec["containers"]
+    sidecars = [
+        {**each, "volumeMounts": merged_mounts(each["volumeMounts"])} if each.get("volumeMounts") else each
+        for each in others
+    ]
     volumes = spec.get("volumes", [])
     mounts = ray.get("volumeMounts", [])
     if layout is None:

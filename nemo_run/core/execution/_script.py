@@ -28,12 +28,18 @@ LINK = PurePosixPath("/nemo_run")
 ARGUMENT_MAX = 128 * 1024 - 1
 """Bytes that Linux takes for one argument (MAX_ARG_STRLEN, less the NUL at its end)."""
 
+START_MAX = 2 * 1024 * 1024
+"""Bytes that Linux takes for all arguments and variables of a process with the usual stack limit of 8 MiB."""
+
 _ROOT = "_nemo_run_root"
 """The script's own variable: /nemo_run where it is our link, else the code directory."""
 
 _VARIABLE = re.compile(r"\$\$|\$(?:(?P<bare>[A-Za-z_][A-Za-z0-9_]*)|\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*)\})")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LINKED = re.compile(r"(?P<option>[^=/]*=)?/nemo_run/(?P<rest>(?:code|configs|scripts)/.+)", re.DOTALL)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+"""Surrogates that stand for no byte; those between them do (``os.fsdecode``)."""
 _IN_DOUBLE_QUOTES = re.compile(r'[\\"`$]')
 
 
@@ -176,13 +182,41 @@ def _check_argument(argument: str) -> None:
         raise ConfigError("command", argument, "each argument must be a string")
     if "\0" in argument:
         raise ConfigError("command", "…", "an argument holds NUL, which no process can be given")
-    size = len(argument.encode("utf-8", "surrogateescape"))
-    if size > ARGUMENT_MAX:
+    if _NO_BYTE.search(argument):
+        raise ConfigError("command", f"{argument[:60]!a}", "an argument holds half a surrogate pair, which is no text")
+    if (size := size_of(argument)) > ARGUMENT_MAX:
         raise ConfigError(
             "command",
             f"{argument[:20]}…",
             f"an argument has {size} bytes and Linux takes {ARGUMENT_MAX}; put it into a file that is sent along",
         )
+
+
+def check_start(command: Iterable[str], variables: Mapping[str, str]) -> None:
+    """
+    Check that Linux starts a process with these arguments and variables.
+
+    Raises:
+        ConfigError: a variable, or all together, are too long.
+    """
+    texts = [*command, *(f"{name}={value}" for name, value in variables.items())]
+    for name, value in variables.items():
+        if (size := size_of(f"{name}={value}")) > ARGUMENT_MAX:
+            raise ConfigError("env_vars", name, f"it has {size} bytes and Linux takes {ARGUMENT_MAX}; use a file")
+    # Each ends with NUL and has a pointer to it.
+    if (size := sum(size_of(text) + 9 for text in texts)) > START_MAX:
+        hint = f"arguments and variables have {size} bytes in all, and Linux takes {START_MAX}; put some into a file"
+        raise ConfigError("command", f"{' '.join(texts)[:60]}…", hint)
+
+
+def is_utf8(text: str) -> bool:
+    """Tell whether *text* can be sent as UTF-8."""
+    return not _SURROGATE.search(text)
+
+
+def size_of(text: str) -> int:
+    """Give the bytes that *text* takes."""
+    return len(text.encode("utf-8", "ignore")) + len(_SURROGATE.findall(text))
 
 
 def with_parents(paths: Iterable[PurePosixPath]) -> frozenset[str]:

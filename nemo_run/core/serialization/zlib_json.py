@@ -69,7 +69,7 @@ def _replace(value: Any, state: Any) -> Any:
     if state.is_traversable(value):
         return state.map_children(value)
     if isinstance(value, Mapping) and not hasattr(type(value), "__missing__"):
-        # An OrderedDict, or what a library reads from YAML; a defaultdict is more than the dict that it holds.
+        # An OrderedDict, or what a library reads from YAML; a Counter is more than the dict that it holds.
         return state.call(dict(value))
     return value if (other := stand_in(value)) is None else other
 

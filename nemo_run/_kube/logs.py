@@ -42,6 +42,8 @@ _STEP = 0.05
 _JOIN = 2.0
 _AT_THE_END = 0.5
 """Seconds between two looks after the job has ended: only tails are left to read."""
+_CATCH_UP = 2.0
+"""Seconds that the watch gets to tell what a list knows already."""
 
 
 class LogFollower:
@@ -129,15 +131,16 @@ class LogFollower:
 
     def _read_tails(self, *, late: bool) -> None:
         """Read what is left; pods that go on after the job's end are left alone after a while."""
-        self._watch.close()
-        self._watch.join(_JOIN)
         deadline = self._clock.now() + self._linger
-        self._look_again()
-        while self._alive() and self._clock.now() < deadline:
-            if self._stop.is_set():
-                return
-            self._serve(min(self._interval, _AT_THE_END), until_quiet=True)
-            self._look_again()
+        pause = min(self._interval, _AT_THE_END)
+        while not self._has_caught_up() and self._clock.now() < deadline:
+            self._serve(pause)
+        for tail in list(self._tails.values()):
+            tail.end()
+        while self._alive() and self._clock.now() < deadline and not self._stop.is_set():
+            self._serve(pause, until_quiet=True)
+        if self._stop.is_set():
+            return
         self._drain()
         for tail in self._tails.values():
             if tail.is_alive() and tail.stuck:
@@ -152,14 +155,14 @@ class LogFollower:
     def _alive(self) -> bool:
         return any(tail.is_alive() for tail in list(self._tails.values()))
 
-    def _look_again(self) -> None:
-        """See how the pods stand after the job's end."""
+    def _has_caught_up(self) -> bool:
+        """Hear what has happened to the pods until the job's end."""
         try:
-            self._watch.look()
+            self._watch.catch_up(_CATCH_UP, interval=_AT_THE_END)
         except (ServerError, Unreachable) as error:
             self._say(f"cannot look at the pods: {error.message}; trying again")
-        for tail in list(self._tails.values()):
-            tail.end()
+            return False
+        return True
 
     def _changed(self, pod: dict[str, Any], gone: bool) -> None:
         """Take how a pod stands, from whichever thread has seen it."""

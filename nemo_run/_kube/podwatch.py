@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
 
 Json = dict[str, Any]
+
+_STEP = 0.02
 
 
 class PodWatch(threading.Thread):
@@ -77,29 +80,47 @@ class PodWatch(threading.Thread):
         self._over.set()
         self._watch.close()
 
-    def look(self) -> None:
-        """Tell of each pod that is there now, and of those that are not there any more."""
+    def catch_up(self, seconds: float, *, interval: float) -> None:
+        """
+        Return when all has been told that had happened before this call.
+
+        The last words on a pod that is gone are in the watch alone, so the thread
+        gets *seconds* to tell them. From now on, pods that are listed are listed
+        every *interval* seconds.
+        """
+        self._interval = min(self._interval, interval)
+        before = dict(self._known)
+        now = self._list()
+        behind = {uid for uid in before.keys() | now.keys() if before.get(uid) != now.get(uid)}
+        deadline = time.monotonic() + seconds
+        while behind and time.monotonic() < deadline and not self._over.wait(_STEP):
+            behind = {uid for uid in behind if self._known.get(uid) == before.get(uid)}
+        for uid in behind:
+            self._tell(now.get(uid) or before[uid], gone=uid not in now)
+
+    def _list(self) -> dict[str, Json]:
         pods = self._api.list(POD, self._namespace, labels=self._selector)
-        self._listed, self.trouble = True, ""
-        before, self._known = self._known, {pod["metadata"]["uid"]: pod for pod in pods}
-        for uid, pod in before.items():
-            if uid not in self._known:
-                self._changed(pod, True)
-        for pod in pods:
-            self._changed(pod, False)
+        return {pod["metadata"]["uid"]: pod for pod in pods}
+
+    def _tell(self, pod: Json, *, gone: bool) -> None:
+        if gone:
+            self._known.pop(pod["metadata"]["uid"], None)
+        else:
+            self._known[pod["metadata"]["uid"]] = pod
+        self._changed(pod, gone)
 
     def _watched(self) -> None:
         for event in self._watch:
             if self._over.is_set():
                 return
             self.trouble = ""
-            uid, gone = event.object["metadata"]["uid"], event.type == "DELETED"
-            if gone:
-                self._known.pop(uid, None)
-            else:
-                self._known[uid] = event.object
-            self._changed(event.object, gone)
+            self._tell(event.object, gone=event.type == "DELETED")
 
     def _listed_again(self) -> None:
-        self.look()
+        pods = self._list()
+        self._listed, self.trouble = True, ""
+        for uid in self._known.keys() - pods.keys():
+            self._tell(self._known[uid], gone=True)
+        for pod in pods.values():
+            self._tell(pod, gone=False)
         self._over.wait(self._interval)

@@ -61,6 +61,8 @@ class Tail(threading.Thread):
         """The attempt whose log was last opened while it ran: the log was no other's."""
         self._read_out = 0
         """The attempt whose log was last read to an end that was no cut."""
+        self._half: list[str] = []
+        """What its log ended with that may yet become a line."""
         self.spoke = False
         self.stuck = False
         """Whether the log could not be read when it was last asked for."""
@@ -97,7 +99,7 @@ class Tail(threading.Thread):
             now = self._now
             attempt = _restarts(now.pod, self._container) + 1
             if attempt > self._attempt:
-                self._restarted(now.pod, complete=complete)
+                self._restarted(now.pod)
                 self._attempt, complete = attempt, False
             if not complete:
                 ended = now.gone or _has_ended(now.pod, self._container)
@@ -111,7 +113,9 @@ class Tail(threading.Thread):
         if self._stop_asked.is_set():
             return True
         if now.gone:
-            if not complete and self._read_out != self._attempt:
+            if self._read_out == self._attempt:
+                self._give_half()
+            elif not complete:
                 self._tell_gap(self._attempt)
             return True
         if complete:
@@ -131,24 +135,45 @@ class Tail(threading.Thread):
         pause, self._pause = self._pause, min(self._pause * 2, _LONGEST_PAUSE)
         return pause
 
-    def _restarted(self, pod: Json, *, complete: bool) -> None:
+    def _is_read_out(self) -> bool:
+        """
+        Tell whether the present attempt's log was followed to its end, so that nothing of it is lost.
+
+        One that was opened after its container had ended may have been the next one's already.
+        """
+        return self._opened == self._read_out == self._attempt
+
+    def _restarted(self, pod: Json) -> None:
         """Read what is left of the container before; of several since then only that one's log is kept."""
         before = _restarts(pod, self._container)
-        # A log that was opened after its container had ended may have been the next one's already.
-        sure = complete and self._opened == self._attempt
-        first = self._attempt + 1 if sure else self._attempt
+        read_out = self._is_read_out()
+        first = self._attempt + 1 if read_out else self._attempt
         # Of a container that waits for its next start, "previous" is the one that has ended last.
         last = before if _waits(pod, self._container) else before - 1
+        if last >= self._attempt:
+            self._let_go(read_out=read_out)
         if first <= last:
             self._tell_gap(first, last)
-        if last >= self._attempt:
-            self._resume.let_go()
         self._attempt = before
         if last < before and not self._read_previous():
+            self._let_go(read_out=read_out)
             if first <= before:
                 self._tell_gap(before)
-            self._resume.let_go()
+        self._half = []
         self._send(f"pod {self._name}: container {self._container} was restarted (restart {before})")
+
+    def _let_go(self, *, read_out: bool) -> None:
+        """Seek the line seen last no more: the log that it was in is not there, or has come to its end."""
+        if read_out:
+            self._give_half()
+        self._resume.let_go()
+
+    def _give_half(self) -> None:
+        """Give what the log ended with after its last line's end."""
+        said = [stamped(text) for text in self._half]
+        self._half = []
+        if said:
+            self._send([LogLine(self._name, self._node, text, at) for at, text in said])
 
     def _read_previous(self) -> bool:
         """Read the container before the present one; tell whether its log is there."""
@@ -165,13 +190,12 @@ class Tail(threading.Thread):
             return False
         if not self._resume.seeking:
             # The line seen last was there, so that the present container's log is new from its start.
+            self._half = []
             self._resume.let_go()
         return True
 
     def _read(self, *, ended: bool) -> bool:
         """Read on; tell whether the log came to its end, without a cut or a hole."""
-        if not ended:
-            self._opened = self._attempt
         self.stuck = True
         try:
             self._pass_stream(previous=False, ended=ended)
@@ -206,6 +230,8 @@ class Tail(threading.Thread):
         ) as stream:
             self._stream = stream
             self.stuck = False
+            if not (previous or ended) and _restarts(self._now.pod, self._container) + 1 == self._attempt:
+                self._opened = self._attempt
             if self._stop_asked.is_set():
                 return
             self._resume.reattach()
@@ -215,6 +241,8 @@ class Tail(threading.Thread):
                     return
         if ended:
             self._pass_on(lines.finish(), previous=previous)
+        if not previous and not self._resume.seeking:
+            self._half = list(lines.finish())
 
     def _wait(self, error: KubeError) -> None:
         """Wait as long as the server asks for, and as one does before a new try."""
@@ -222,10 +250,12 @@ class Tail(threading.Thread):
 
     def _bridge(self) -> None:
         """Look for the line seen last in the log of the container before: a restart shows there first."""
-        self._read_previous()
+        restarted = self._read_previous()
         if self._resume.seeking:
-            self._tell_gap(self._attempt)
-            self._resume.let_go()
+            read_out = restarted and self._is_read_out()
+            self._let_go(read_out=read_out)
+            if not read_out:
+                self._tell_gap(self._attempt)
 
     def _pass_on(self, texts: Iterable[str], *, previous: bool) -> None:
         batch: list[LogLine] = []
@@ -240,7 +270,8 @@ class Tail(threading.Thread):
             elif self._resume.missed:
                 if not previous:
                     break
-                batch.append(self._gap(self._attempt))
+                if not self._is_read_out():
+                    batch.append(self._gap(self._attempt))
                 self._resume.let_go()
                 if self._resume.is_new(line):
                     batch.append(line)

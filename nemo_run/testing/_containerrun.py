@@ -84,12 +84,12 @@ class ContainerRun:
         if context.network is None:
             raise Stopped
         log = LogFile(context.directory / "logs" / self.name / f"{self.state.restarts}.log")
-        self.logs.append(log)
         oom = context.fault("OOMKilled")
         try:
             container = await context.node.runtime.start(context.network, context.hostname, rootfs, command)
         except CannotStart as error:
             log.finish()
+            self.logs.append(log)
             message = f"failed to create containerd task: unable to start container process: {error}"
             self.state.ended(128, "StartError", message)
             context.tell("Failed", f"Error: {message}")
@@ -98,6 +98,8 @@ class ContainerRun:
         never = context.fault("never-ready") is not None
         probe = None if never else readiness_command(self.spec)
         ready = not never and probe is None
+        # Until the status names the new container, its log is not the one that is asked for.
+        self.logs.append(log)
         self.state.started(f"{context.pod['metadata']['uid']}-{self.name}-{self.state.restarts}", ready=ready)
         context.tell("Started", f"Started container {self.name}", "Normal")
         context.publish()

@@ -388,7 +388,7 @@ class TestRestarts:
     def test_a_hole_before_the_previous_log_is_told_once(self, cluster, follow, restarts):
         """What was read last is not in it: it was rotated, or is another container's."""
         cluster.pods = [pod("a")]
-        cluster.logs["a"] = self.answer(log(1, 2), None)
+        cluster.logs["a"] = lambda query: Answer(200, iter([since(log(1, 2), query)]), cut=True)
         following = follow()
         following.until(lambda: len(following.lines) == 2)
         after = self.answer(log(40), log(30, 31))
@@ -628,6 +628,30 @@ class TestWatched:
         cluster.tell("DELETED", pod("a", "terminated", phase="Running"))
         following.end()
         assert following.lines == lines("a", 1, 2)
+
+    def test_a_last_line_without_its_end_is_given_also_of_a_pod_that_is_deleted(self, cluster, follow):
+        read = iter([Answer(200, log(1) + stamp(2).encode() + b" line 2")])
+        cluster.logs["a"] = lambda query: next(read, status(404, "NotFound", 'pods "a" not found'))
+        following = follow()
+        following.until(lambda: cluster.watchers > 0)
+        cluster.tell("ADDED", pod("a"))
+        following.until(lambda: len(following.lines) == 1 and len(cluster.asked) > 1)
+        cluster.tell("DELETED", pod("a"))
+        following.end()
+        assert following.lines == lines("a", 1, 2)
+
+    def test_a_start_whose_log_ended_before_two_restarts_were_seen_is_not_missing(self, cluster, follow):
+        first = iter([Answer(200, log(1))])
+        refused = status(400, "BadRequest", "is waiting to start")
+        cluster.logs["a"] = lambda query: next(first, refused)
+        following = follow()
+        following.until(lambda: cluster.watchers > 0)
+        cluster.tell("ADDED", pod("a"))
+        following.until(lambda: len(cluster.asked) > 1)
+        cluster.logs["a"] = lambda query: Answer(200, since(log(30) if "previous" in query else log(40), query))
+        cluster.tell("MODIFIED", pod("a", "terminated", restarts=2))
+        following.end()
+        assert following.lines == lines("a", 1, 30, 40)
 
     def test_starts_that_nobody_read_are_named_also_while_the_next_is_waited_for(self, cluster, follow):
         """Of a container that waits to be started again "previous" is the last one, not the one before."""

@@ -28,6 +28,7 @@ class RankLog:
         self._container = container
         self._before = 0
         self._replays: dict[str, Iterator[bytes]] = {}
+        self._gaps: dict[str, list[bytes]] = {}
 
     def __enter__(self) -> RankLog:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,18 +39,29 @@ class RankLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for pod, gaps in self._gaps.items():
+            self._file.write(b"".join(gap for gap in gaps if gap not in self._replays[pod]))
         self._file.close()
+
+    def pods(self) -> set[str]:
+        """Name the pods of which the file had lines before."""
+        return {line[5:].split(b"/", 1)[0].decode() for line in _lines(self._path, b"[pod/", self._before)}
 
     def write(self, line: LogLine) -> None:
         """Take the next line of a pod."""
-        prefix = f"[pod/{line.pod}/{self._container}] ".encode()
+        prefix = f"[pod/{line.pod}/{self._container}] ".encode() if line.pod else b""
         text = prefix + line.text.encode("utf-8", "replace") + b"\n"
         if self._before and line.pod not in self._replays:
             self._replays[line.pod] = _lines(self._path, prefix, self._before)
+        if line.gap and self._before:
+            # The file may have what cannot be had any more: the next line tells.
+            self._gaps.setdefault(line.pod, []).append(text)
+            return
+        gaps = self._gaps.pop(line.pod, ())
         # Where its log was rotated meanwhile, a pod begins later than the file does.
         if any(old == text for old in self._replays.get(line.pod, ())):
             return
-        self._file.write(text)
+        self._file.write(b"".join((*gaps, text)))
 
 
 def _lines(path: Path, prefix: bytes, end: int) -> Iterator[bytes]:

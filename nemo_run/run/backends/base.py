@@ -81,6 +81,9 @@ class Backend(Protocol):
     def statuses(self, records: Sequence[AppRecord]) -> list[AppStatus]:
         """Ask how jobs stand; where nobody answers, what was last seen, marked stale."""
 
+    def attend(self, record: AppRecord) -> None:
+        """Begin to keep the output of a job that was launched just now, where it would not be kept otherwise."""
+
     def follow(self, record: AppRecord, watcher: Watcher) -> AppStatus:
         """Keep all its output on disk and tell *watcher* of it until it ends."""
 

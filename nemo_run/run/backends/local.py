@@ -113,6 +113,9 @@ class LocalBackend:
         )
         return seen
 
+    def attend(self, record: AppRecord) -> None:
+        """Do nothing: its process writes to its log file itself."""
+
     def follow(self, record: AppRecord, watcher: Watcher) -> AppStatus:
         """Show the log as it grows, until the process has ended."""
         source, pause = f"{record.task}/0", _SOONEST

@@ -98,9 +98,12 @@ def files_matching(pattern: str, relative_to: str, base: Path) -> Entries:
             if name.startswith(".."):
                 raise ConfigError("include_pattern", pattern, f"matches {path}, which is not below {root}")
             entries[name] = _from_file(path, name)
-    if not entries:
-        logger.warning("no file matches %s (below %s): nothing of it is packed", pattern, root)
     return entries
+
+
+def tell_unmatched(pattern: str) -> None:
+    """Warn that a pattern, one of several, matches nothing."""
+    logger.warning("no file matches %s: nothing of it is packed", pattern)
 
 
 def pairs(patterns: str | list[str], relative: str | list[str], names: tuple[str, str]) -> Iterator[tuple[str, str]]:

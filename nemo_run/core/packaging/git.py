@@ -105,7 +105,10 @@ class GitArchivePackager(Packager):
         entries: _tar.Entries = {}
         names = ("include_pattern", "include_pattern_relative_path")
         for pattern, relative in _tar.pairs(self.include_pattern, self.include_pattern_relative_path, names):
-            entries |= _tar.files_matching(pattern, relative or str(root), root if relative else Path.cwd())
+            found = _tar.files_matching(pattern, relative or str(root), root if relative else Path.cwd())
+            if not found:
+                _tar.tell_unmatched(pattern)
+            entries |= found
         return entries
 
 

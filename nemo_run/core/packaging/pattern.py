@@ -32,12 +32,15 @@ class PatternPackager(Packager):
             ConfigError: there are more patterns than relative paths, or a match lies outside of its own.
             PackagingError: there are patterns, and no file matches any of them.
         """
-        entries: _tar.Entries = {}
         names = ("include_pattern", "relative_path")
         pairs = list(_tar.pairs(self.include_pattern, self.relative_path, names))
-        for pattern, relative in pairs:
-            entries |= _tar.files_matching(pattern, relative, Path.cwd())
-        if pairs and not entries:
+        found = [_tar.files_matching(pattern, relative, Path.cwd()) for pattern, relative in pairs]
+        if pairs and not any(found):
             patterns = ", ".join(repr(pattern) for pattern, _ in pairs)
             raise PackagingError(f"include_pattern: no file matches {patterns} in {Path.cwd()}, so there is no code")
+        entries: _tar.Entries = {}
+        for (pattern, _), matching in zip(pairs, found, strict=True):
+            entries |= matching
+            if not matching:
+                _tar.tell_unmatched(pattern)
         return _tar.write_archive(Path(job_dir, f"{name}.tar.gz"), entries)

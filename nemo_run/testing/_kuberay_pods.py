@@ -25,6 +25,7 @@ DASHBOARD_PORT = 8265
 _STEM = 50
 _PORTS = {"client": 10001, "gcs-server": 6379, "dashboard": DASHBOARD_PORT, "metrics": 8080, "serve": 8000}
 _AGENT_PORT, _METRICS_PORT = 52365, 8080
+_WORKER_METRICS, _WORKER_PORTS, _PORTS_EACH = 53_000, 20_000, 200
 _SHARED = ("image", "imagePullPolicy", "env", "volumeMounts", "securityContext")
 """What the init container of a worker has from the Ray container."""
 _WAIT = (
@@ -43,7 +44,7 @@ def head_pod(cluster: Json) -> Json:
         names.append(f"{labels[ORIGIN]}-head-svc")
     pod["metadata"]["annotations"][NAMES] = ",".join(names)
     container = pod["spec"]["containers"][0]
-    params = {"dashboard-host": "0.0.0.0", **_params(cluster, group, number=0)}  # noqa: S104 - KubeRay's own
+    params = {"dashboard-host": "0.0.0.0", **_params(group, number=0)}  # noqa: S104 - KubeRay's own
     _start(cluster, container, f"ray start --head {_flags(params)}")
     own = [("RAY_ADDRESS", "127.0.0.1:6379")]
     container["env"] = _env(cluster, container, own)
@@ -70,7 +71,7 @@ def worker_pod(cluster: Json, group: Json, number: int, slot: tuple[int, int] | 
         pod["metadata"]["labels"] |= slot_labels(group, slot)
     container = pod["spec"]["containers"][0]
     name = _full_name(cluster)
-    params = {"address": f"{name}:6379", **_params(cluster, group, number=number)}
+    params = {"address": f"{name}:6379", **_params(group, number=number)}
     _start(cluster, container, f"ray start {_flags(params)}")
     own = [("FQ_RAY_IP", name), ("RAY_IP", service_name(cluster)), ("RAY_ADDRESS", f"{name}:6379")]
     container["env"] = _env(cluster, container, own)
@@ -203,15 +204,27 @@ def _labels(cluster: Json, kind: str, group: str) -> dict[str, str]:
     }
 
 
-def _params(cluster: Json, group: Json, *, number: int) -> dict[str, str]:
-    """Complete a group's ``rayStartParams``; ports of workers are their own, as the cluster has one network."""
+def _params(group: Json, *, number: int) -> dict[str, str]:
+    """
+    Complete a group's ``rayStartParams`` for the head (0) or a worker.
+
+    The pods of a cluster have one network here, so that a worker needs what no one else has: an address, on
+    which drivers tell their own node from others, and ports, which have to lie outside of the head's range.
+    """
     resources = group["template"]["spec"]["containers"][0].get("resources") or {}
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     found = {
-        "metrics-export-port": str(_METRICS_PORT + (10_000 + number if number else 0)),
+        "metrics-export-port": str(_WORKER_METRICS + number if number else _METRICS_PORT),
         "block": "true",
         "dashboard-agent-listen-port": str(_AGENT_PORT + number),
     }
+    if number:
+        first = _WORKER_PORTS + number * _PORTS_EACH
+        found |= {
+            "node-ip-address": f"127.0.0.{number + 1}",
+            "min-worker-port": str(first),
+            "max-worker-port": str(first + _PORTS_EACH - 1),
+        }
     if cpu := limits.get("cpu", requests.get("cpu")):
         found["num-cpus"] = str(math.ceil(quantity(cpu)))
     if memory := limits.get("memory"):

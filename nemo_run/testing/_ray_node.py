@@ -1,7 +1,7 @@
 """
 Stands in for ``ray start`` where Ray is not installed: a node that is healthy, and a head that runs jobs.
 
-The head serves Ray's job API (``/api/jobs/``) and runs each entrypoint with bash beside itself, in its
+The head serves Ray's job API (``/api/jobs/``) and runs each entrypoint with ``sh`` beside itself, in its
 own working directory. A worker does nothing but watch its head. There are no tasks, actors or objects.
 Runs as a script and needs nothing but the standard library.
 """
@@ -55,7 +55,7 @@ class Job:
         self.exit_code: int | None = None
         self.log = logs / f"job-driver-{self.id}.log"
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        self.log.write_bytes(b"")
+        self.log.write_text(_preface(self.id, self.entrypoint))
         self._stopped = False
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -87,7 +87,7 @@ class Job:
         try:
             with self.log.open("ab") as output:
                 self._process = subprocess.Popen(
-                    ["bash", "-c", self.entrypoint],
+                    ["/bin/sh", "-c", self.entrypoint],
                     cwd=self.runtime_env.get("working_dir"),
                     env=self._environment(),
                     stdin=subprocess.DEVNULL,
@@ -364,6 +364,15 @@ def main(arguments: list[str]) -> int:
 
 def _milliseconds() -> int:
     return int(time.time() * 1000)
+
+
+def _preface(job: str, entrypoint: str) -> str:
+    """Give what Ray writes into a job's log before the job does; the second line is 2.52's and later."""
+    lines = f"{time.strftime('%Y-%m-%d %H:%M:%S')},000\tINFO job_manager.py:581 -- Runtime env is setting up.\n"
+    numbers = re.findall(r"\d+", os.environ.get("LOCAL_KUBE_RAY_VERSION", ""))
+    if tuple(map(int, numbers[:2])) >= (2, 52):
+        lines += f"Running entrypoint for job {job}: {entrypoint}\n"
+    return lines
 
 
 def _expanded(value: str) -> str:

@@ -15,6 +15,8 @@ from nemo_run.testing._kinds import JOB
 
 Json = dict[str, Any]
 
+PREFACE = r"[^\n]* -- Runtime env is setting up\.\n(?:Running entrypoint for job [^\n]*\n)?"
+"""What is in each job's log before the job's own output."""
 MOUNT = {"name": "work", "mountPath": "/work"}
 
 
@@ -94,7 +96,8 @@ class Rays:
         (pod,) = self.submitters(job)
         frame = r"\n-+\nJob '\S+' %s\n-+\n\n"
         text = self.node.log(pod["metadata"]["name"]).decode()
-        match = re.fullmatch(frame % "submitted successfully" + "(.*)" + frame % "succeeded", text, re.DOTALL)
+        pattern = frame % "submitted successfully" + PREFACE + "(.*)" + frame % "succeeded"
+        match = re.fullmatch(pattern, text, re.DOTALL)
         assert match is not None, text
         return match[1]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from rays import Rays, ray_node, raycluster, rayjob, spec
+from rays import PREFACE, Rays, ray_node, raycluster, rayjob, spec
 
 from nemo_run._kube.resources import POD, RAYCLUSTER, RAYJOB
 from nemo_run.testing._kinds import JOB, SERVICE
@@ -55,8 +55,9 @@ def test_a_job_succeeds(rays):
 
 def test_a_job_fails_with_its_exit_code(rays):
     status = rays.run("j", "bash -c 'echo oh; exit 3'")
-    why = "Job entrypoint command failed with exit code 3, last available logs (truncated to 20,000 chars):\noh\n"
-    assert end(status) == ("Failed", "FAILED", "AppFailed", why, 0, 1)
+    why = "Job entrypoint command failed with exit code 3, last available logs (truncated to 20,000 chars):\n"
+    assert re.fullmatch(re.escape(why) + PREFACE + "oh\n", status.pop("message"))
+    assert end(status) == ("Failed", "FAILED", "AppFailed", None, 0, 1)
     assert len(rays.submitters("j")) == 1
 
 
@@ -202,7 +203,8 @@ def test_other_ways_to_submit(rays, mode):
     (head,) = rays.pods(status["rayClusterName"])
     if mode == "HTTPMode":
         logs = ("ray", "job", "logs", status["jobId"])
-        assert rays.node.exec(head["metadata"]["name"], *logs)[1].decode() == f"hello\n{status['rayClusterName']}\n"
+        log = rays.node.exec(head["metadata"]["name"], *logs)[1].decode()
+        assert re.fullmatch(f"{PREFACE}hello\n{status['rayClusterName']}\n", log)
     else:
         assert [each["name"] for each in head["spec"]["containers"]] == ["ray-head", "ray-job-submitter"]
         assert b"\nhello\n" in rays.node.log(head["metadata"]["name"], "ray-job-submitter")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from rays import PREFACE
 
 from nemo_run.testing import _ray_bridge, _ray_job, _ray_node
 
@@ -64,7 +66,8 @@ class Head:
             f"--temp-dir={directory}",
             *flags,
         ]
-        self.process = subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, text=True)
+        env = {**os.environ, "LOCAL_KUBE_RAY_VERSION": "2.60.0"}
+        self.process = subprocess.Popen(command, cwd=directory, env=env, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.said = self.process.stdout.readline()
 
@@ -77,6 +80,12 @@ class Head:
             text=True,
             timeout=60,
         )
+
+    def output(self, job: str) -> str:
+        """Give what the job itself has written."""
+        match = re.fullmatch(f"{PREFACE}(.*)", self.job("logs", job).stdout, re.DOTALL)
+        assert match is not None
+        return match[1]
 
     def end(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -106,7 +115,8 @@ def test_a_job_is_submitted_and_followed(head, tmp_path):
     assert done.returncode == 1
     assert f"\n{tmp_path}\n" in done.stdout
     assert "Job 'one' failed" in done.stdout
-    assert head.job("logs", "one").stdout == f"{tmp_path}\n"
+    assert head.output("one") == f"{tmp_path}\n"
+    assert "\nRunning entrypoint for job one: bash -c 'pwd; exit 3'\n" in head.job("logs", "one").stdout
     (job,) = json.loads(head.job("list").stdout)
     assert (job["entrypoint"], job["status"], job["driver_exit_code"]) == ("bash -c 'pwd; exit 3'", "FAILED", 3)
 
@@ -130,7 +140,7 @@ def test_a_runtime_environment_is_the_jobs_own(head, tmp_path):
     runtime = {"env_vars": {"A": "${HOME}/x", "B": 1}, "working_dir": str(tmp_path / "below")}
     words = ("--submission-id", "one", "--runtime-env-json", json.dumps(runtime))
     head.job("submit", *words, "--", "bash", "-c", "echo $A $B; pwd")
-    assert head.job("logs", "one").stdout == f"{os.environ['HOME']}/x 1\n{tmp_path / 'below'}\n"
+    assert head.output("one") == f"{os.environ['HOME']}/x 1\n{tmp_path / 'below'}\n"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,10 +10,12 @@ from typing import Any
 
 from nemo_run.core.execution.base import Executor
 from nemo_run.core.execution.kuberay import KubeRayExecutor
-from nemo_run.exceptions import ConfigError
+from nemo_run.exceptions import ConfigError, KubeError
 from nemo_run.run._console import Console, shown_logging
 from nemo_run.run.ray._port_forward import PortForward
 from nemo_run.run.ray.kuberay import KubeRayCluster
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -67,8 +70,14 @@ class RayCluster:
             self.backend.wait_until_running(timeout=timeout)
         except KeyboardInterrupt:
             if self.backend.is_new:
-                self.backend.delete()
+                self._remove_half_made()
             raise
+
+    def _remove_half_made(self) -> None:
+        try:
+            self.backend.delete()
+        except KubeError as error:
+            logger.warning("RayCluster %s may be left over: %s", self.backend.cluster_name, error)
 
     def status(self, display: bool = True) -> Any:
         """Give the status that KubeRay has written; None only if the cluster is not there."""

@@ -40,6 +40,8 @@ BATCHES = 64
 """Pieces of up to 64 KiB of log that may wait to be written; then reading waits."""
 _STEP = 0.05
 _JOIN = 2.0
+_LONGEST_PAUSE = 30.0
+"""Seconds between two questions whether the job has ended where none of them is answered."""
 _AT_THE_END = 0.5
 """Seconds between two looks after the job has ended: only tails are left to read."""
 _CATCH_UP = 2.0
@@ -52,7 +54,11 @@ class LogFollower:
 
     *write* gets each line, *on_state* what is waited for, both in the thread that
     calls ``run``. *finished* tells whether the job has ended, *why* what keeps its
-    pods from being created, if anybody knows.
+    pods from being created, if anybody knows, *ours* whether a pod is the job's:
+    another may have got its name.
+
+    A server that is away is outlasted, and so is one that refuses what it gave
+    before. One that refuses at once does so for good, unless we *persist*.
     """
 
     def __init__(
@@ -66,6 +72,8 @@ class LogFollower:
         on_state: Callable[[str], None],
         finished: Callable[[], bool],
         why: Callable[[], str] = str,
+        ours: Callable[[dict[str, Any]], bool] = bool,
+        persist: bool = False,
         clock: Clock = SYSTEM_CLOCK,
         interval: float = INTERVAL,
         linger: float = LINGER,
@@ -77,12 +85,16 @@ class LogFollower:
         self._on_state = on_state
         self._finished = finished
         self._why = why
+        self._ours = ours
+        self._persist = persist
+        self._given: set[str] = set()
+        self._pause = interval
         self._clock = clock
         self._interval = interval
         self._linger = linger
         self._inbox: queue.Queue[list[LogLine] | str | KubeError] = queue.Queue(BATCHES)
         self._watch = PodWatch(
-            api, namespace, selector, changed=self._changed, failed=self._send, interval=self._interval
+            api, namespace, selector, changed=self._changed, failed=self._pods_refused, interval=self._interval
         )
         self._lock = threading.Lock()
         self._pods: dict[str, dict[str, Any]] = {}
@@ -95,13 +107,13 @@ class LogFollower:
         Follow until the job has ended and what its pods wrote was read.
 
         Raises:
-            NotAuthorized: pods or their logs may not be read.
+            KubeError: pods or their logs may not be read.
         """
         late = True
         try:
             self._watch.start()
             while not self._stop.is_set() and not self._is_over():
-                self._serve(self._interval)
+                self._serve(self._pause)
                 self._tell()
                 late = False
             if not self._stop.is_set():
@@ -124,16 +136,30 @@ class LogFollower:
 
     def _is_over(self) -> bool:
         try:
-            return self._finished()
-        except (ServerError, Unreachable) as error:
+            over = self._finished()
+        except KubeError as error:
+            if not self._outlasts("job", error):
+                raise
             self._say(f"cannot tell whether the job has ended: {error.message}; asking again")
+            self._pause = max(min(2 * self._pause, _LONGEST_PAUSE), error.retry_after or 0.0)
             return False
+        self._given.add("job")
+        self._pause = self._interval
+        return over
+
+    def _outlasts(self, what: str, error: KubeError) -> bool:
+        """Tell whether *what* is asked for again after *error*."""
+        return self._persist or isinstance(error, ServerError | Unreachable) or what in self._given
+
+    def _pods_refused(self, error: KubeError) -> None:
+        if not (self._watch.looked or self._outlasts("pods", error)):
+            self._send(error)
 
     def _read_tails(self, *, late: bool) -> None:
         """Read what is left; pods that go on after the job's end are left alone after a while."""
         deadline = self._clock.now() + self._linger
         pause = min(self._interval, _AT_THE_END)
-        while not self._has_caught_up() and self._clock.now() < deadline:
+        while not (caught_up := self._has_caught_up()) and self._clock.now() < deadline:
             self._serve(pause)
         for tail in list(self._tails.values()):
             tail.end()
@@ -145,6 +171,8 @@ class LogFollower:
         for tail in self._tails.values():
             if tail.is_alive() and tail.stuck:
                 self._write(tail.rest())
+        if not caught_up:
+            self._write(LogLine("", None, f"{GAP} the job's pods could not be looked at after its end", gap=True))
         if not self._tails:
             self._say("the job ended, and no pod of it was seen running")
             if late and not self._pods:
@@ -159,7 +187,9 @@ class LogFollower:
         """Hear what has happened to the pods until the job's end."""
         try:
             self._watch.catch_up(_CATCH_UP, interval=_AT_THE_END)
-        except (ServerError, Unreachable) as error:
+        except KubeError as error:
+            if not (self._watch.looked or self._outlasts("pods", error)):
+                raise
             self._say(f"cannot look at the pods: {error.message}; trying again")
             return False
         return True
@@ -167,6 +197,8 @@ class LogFollower:
     def _changed(self, pod: dict[str, Any], gone: bool) -> None:
         """Take how a pod stands, from whichever thread has seen it."""
         uid = pod["metadata"]["uid"]
+        if not self._ours(pod):
+            return
         with self._lock:
             if self._stop.is_set():
                 return
@@ -237,10 +269,13 @@ class LogFollower:
             except queue.Empty:
                 return
             if isinstance(item, KubeError):
-                raise item
-            if isinstance(item, str):
+                if not self._outlasts("logs", item):
+                    raise item
+                self._say(f"cannot {item.what}: {item.message}; trying again")
+            elif isinstance(item, str):
                 self._on_state(item)
             else:
+                self._given.add("logs")
                 for line in item:
                     self._write(line)
 

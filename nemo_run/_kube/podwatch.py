@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _STEP = 0.02
+_LONGEST_PAUSE = 30.0
 
 
 class PodWatch(threading.Thread):
@@ -44,7 +45,7 @@ class PodWatch(threading.Thread):
         self._selector = selector
         self._changed = changed
         self._failed = failed
-        self._interval = interval
+        self._interval = self._pause = interval
         self._known: dict[str, Json] = {}
         self._listed = False
         self._over = threading.Event()
@@ -67,13 +68,20 @@ class PodWatch(threading.Thread):
                 self.trouble = f"cannot look at the pods: {error.message}; trying again"
                 self._over.wait(max(self._interval, error.retry_after or 0.0))
             except NotAuthorized as error:
-                if look == self._listed_again:
-                    self._failed(error)
-                    return
-                look = self._listed_again
+                if look == self._watched:
+                    look = self._listed_again
+                else:
+                    look = self._watched
+                    self._refused(error)
             except KubeError as error:
-                self._failed(error)
-                return
+                self._refused(error)
+
+    def _refused(self, error: KubeError) -> None:
+        """Tell of it, and wait before the next try; whoever is told may close this instead."""
+        self.trouble = f"cannot look at the pods: {error.message}; trying again"
+        self._failed(error)
+        self._over.wait(max(self._pause, error.retry_after or 0.0))
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def close(self) -> None:
         """End the thread; any thread may call it."""
@@ -113,12 +121,12 @@ class PodWatch(threading.Thread):
         for event in self._watch:
             if self._over.is_set():
                 return
-            self.trouble = ""
+            self.trouble, self._pause = "", self._interval
             self._tell(event.object, gone=event.type == "DELETED")
 
     def _listed_again(self) -> None:
         pods = self._list()
-        self._listed, self.trouble = True, ""
+        self._listed, self.trouble, self._pause = True, "", self._interval
         for uid in self._known.keys() - pods.keys():
             self._tell(self._known[uid], gone=True)
         for pod in pods.values():

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nemo_run._kube.demux import Lines, LogLine, Resume, gap, stamped
-from nemo_run.exceptions import KubeError, NotFound, Rejected, ServerError, Unreachable
+from nemo_run.exceptions import KubeError, NotAuthorized, NotFound, Rejected, ServerError, Unreachable
 
 if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
@@ -182,7 +182,8 @@ class Tail(threading.Thread):
                 self._pass_stream(previous=True, ended=True)
             except (NotFound, Rejected):
                 return False
-            except (ServerError, Unreachable) as error:
+            except (NotAuthorized, ServerError, Unreachable) as error:
+                self._tell_refusal(error)
                 self._wait(error)
             else:
                 break
@@ -202,7 +203,8 @@ class Tail(threading.Thread):
         except (NotFound, Rejected):
             # Not there yet, or not there any more.
             return False
-        except (ServerError, Unreachable) as error:
+        except (NotAuthorized, ServerError, Unreachable) as error:
+            self._tell_refusal(error)
             self._read_out = 0
             self.stuck = True
             self._stop_asked.wait(error.retry_after or 0.0)
@@ -243,6 +245,11 @@ class Tail(threading.Thread):
             self._pass_on(lines.finish(), previous=previous)
         if not previous and not self._resume.seeking:
             self._half = list(lines.finish())
+
+    def _tell_refusal(self, error: KubeError) -> None:
+        """Leave it to others whether a log that we may not read is asked for again."""
+        if isinstance(error, NotAuthorized):
+            self._send(error)
 
     def _wait(self, error: KubeError) -> None:
         """Wait as long as the server asks for, and as one does before a new try."""

@@ -694,3 +694,70 @@ def test_pods_that_were_gone_before_anybody_came_are_a_gap(cluster, follow):
     assert [(line.text, line.gap) for line in following.lines] == [
         (f"{GAP} the job's pods were gone before they could be read", True)
     ]
+
+
+class TestRefusals:
+    """A server that says no, for a while or for good."""
+
+    REFUSED = status(403, "Forbidden", "no rights")
+
+    @pytest.mark.parametrize("what", ["pods", "logs", "job"])
+    def test_what_was_given_before_is_asked_for_again(self, cluster, follow, what):
+        answers = iter([False, NotAuthorized("get TrainJob x", "no rights", status=403)])
+        over = threading.Event()
+
+        def finished():
+            answer = next(answers, over.is_set()) if what == "job" else over.is_set()
+            if isinstance(answer, NotAuthorized):
+                raise answer
+            return answer
+
+        cluster.pods = [pod("a")]
+        cluster.logs["a"] = lambda query: Answer(200, iter([since(log(1), query)]), cut=True)
+        following = follow(finished=finished)
+        following.until(lambda: len(following.lines) == 1)
+        if what == "pods":
+            cluster.pods = self.REFUSED
+        if what == "logs":
+            cluster.logs["a"] = lambda query: self.REFUSED
+        following.until(lambda: any("no rights" in said for said in following.states) or what == "pods")
+        cluster.pods = [pod("a", "terminated")]
+        cluster.logs["a"] = lambda query: Answer(200, since(log(1, 2), query))
+        following.until(lambda: len(following.lines) == 2)
+        over.set()
+        following.end()
+        assert following.error is None
+        assert following.lines == lines("a", 1, 2)
+
+    def test_one_who_persists_is_not_sent_away(self, cluster, follow):
+        cluster.pods = self.REFUSED
+        following = follow(persist=True)
+        following.until(lambda: "cannot look at the pods: no rights; trying again" in following.states)
+        cluster.pods = [pod("a", "terminated")]
+        cluster.logs["a"] = lambda query: Answer(200, since(log(1), query))
+        following.until(lambda: len(following.lines) == 1)
+        following.end()
+        assert following.lines == lines("a", 1)
+
+    def test_a_log_that_stays_refused_to_the_end_may_lack_lines(self, cluster, follow):
+        cluster.pods = [pod("a")]
+        cluster.logs["a"] = lambda query: self.REFUSED
+        following = follow(persist=True, linger=0.5)
+        following.until(lambda: "cannot read log of pod a: no rights; trying again" in following.states)
+        following.end()
+        assert [(line.pod, line.gap) for line in following.lines] == [("a", True)]
+
+    def test_pods_that_cannot_be_looked_at_to_the_end_may_have_said_more(self, cluster, follow):
+        cluster.pods = self.REFUSED
+        following = follow(persist=True, linger=0.5)
+        following.until(lambda: following.states != [])
+        following.end()
+        assert following.lines[-1].text == f"{GAP} the job's pods could not be looked at after its end"
+
+    def test_pods_of_another_job_are_not_followed(self, cluster, follow):
+        cluster.pods = [pod("a", "terminated"), pod("b", "terminated")]
+        cluster.logs["a"] = cluster.logs["b"] = lambda query: Answer(200, log(1))
+        following = follow(ours=lambda found: found["metadata"]["name"] == "a")
+        following.until(lambda: len(following.lines) == 1)
+        following.end()
+        assert following.lines == lines("a", 1)

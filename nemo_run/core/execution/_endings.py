@@ -19,6 +19,8 @@ logger = logging.getLogger("nemo_run")
 
 _SPAN = 10.0
 _PAUSE = 2.0
+_LONG_PAUSE = 30.0
+"""Seconds until a server is asked again that refused."""
 _SHOWN = 4
 """Containers that are named; of a thousand nodes most say the same."""
 
@@ -52,20 +54,20 @@ class Endings:
         self._over.set()
 
     def _run(self) -> None:
-        look = self._watch
+        look, told = self._watch, False
         while not self._over.is_set():
             try:
                 look()
             except (ServerError, Unreachable):
                 self._over.wait(_PAUSE)
-            except NotAuthorized as error:
-                if look == self._list:
-                    logger.info("pods cannot be listed, so exit codes may be missing: %s", error)
-                    return
-                look = self._list
             except KubeError as error:
-                logger.info("pods cannot be watched, so exit codes may be missing: %s", error)
-                return
+                if isinstance(error, NotAuthorized) and look == self._watch:
+                    look = self._list
+                    continue
+                if not told:
+                    logger.info("pods cannot be looked at, so exit codes may be missing: %s", error)
+                told = True
+                self._over.wait(_LONG_PAUSE)
 
     def _watch(self) -> None:
         for event in self._api.watch(POD, self._namespace, labels=pods_of(self._name), timeout=_SPAN):

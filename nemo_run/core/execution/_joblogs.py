@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nemo_run._kube.demux import Lines, LogLine, RankFilter
 from nemo_run._kube.logs import LogFollower
@@ -19,14 +19,18 @@ from nemo_run.core.execution import _progress
 from nemo_run.core.execution._endings import Endings, pods_of
 from nemo_run.core.execution._ranklog import RankLog
 from nemo_run.core.execution._trainjob import TARGET_JOB, Phase, phase
-from nemo_run.exceptions import NotFound
+from nemo_run.exceptions import KubeError, NotFound
 
 if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
+    from nemo_run.core.execution._launched import Launched
     from nemo_run.core.execution.kubeflow import KubeflowExecutor
 
 logger = logging.getLogger(__name__)
 
+Json = dict[str, Any]
+
+_JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 _WAITING_MAX = 1000
 """Lines that may wait for a slow reader; then following waits too."""
 
@@ -41,7 +45,7 @@ def follow(
 ) -> None:
     """Give *write* each line of each node of the TrainJob *name* until it has ended."""
     with Endings(api, executor.namespace, name):
-        _follower(executor, api, name, write=write, on_state=on_state).run()
+        _follower(executor, api, name, write=write, on_state=on_state, persist=True).run()
 
 
 def _follower(
@@ -51,17 +55,20 @@ def _follower(
     *,
     write: Callable[[LogLine], None],
     on_state: Callable[[str], None],
+    persist: bool = False,
 ) -> LogFollower:
-    """Give what follows all nodes of the TrainJob *name* until it has ended."""
+    """Give what follows all nodes of the TrainJob *name* until it has ended; *persist* outlasts all refusals."""
     now = Phase("")
+    launched = executor._session.known.get((executor.namespace, name))
 
     def finished() -> bool:
         nonlocal now
         try:
-            now = phase(api.get(TRAINJOB, executor.namespace, name))
+            job = api.get(TRAINJOB, executor.namespace, name)
         except NotFound:
             return True
-        return now.ended
+        now = phase(job)
+        return now.ended or not (launched is None or launched.is_it(job))
 
     def why() -> str:
         # Once only: meanwhile nobody reads.
@@ -75,8 +82,39 @@ def _follower(
         write=write,
         on_state=on_state,
         finished=finished,
+        ours=_OwnPods(api, launched) if launched else bool,
+        persist=persist,
         why=why,
     )
+
+
+class _OwnPods:
+    """
+    Tells the pods of a TrainJob that we launched from those of a later one of its name.
+
+    A pod that was seen before its TrainJob was asked for is that one's: names are
+    not used twice at a time. What was found holds for all pods of a JobSet.
+    """
+
+    def __init__(self, api: KubeApi, launched: Launched) -> None:
+        self._api = api.patient(0)
+        self._launched = launched
+        self._known: dict[str, bool] = {}
+
+    def __call__(self, pod: Json) -> bool:
+        metadata = pod["metadata"]
+        jobset = (metadata.get("labels") or {}).get(_JOBSET_UID) or metadata["uid"]
+        if jobset not in self._known:
+            try:
+                self._known[jobset] = self._launched.is_it(
+                    self._api.get(TRAINJOB, self._launched.namespace, self._launched.name)
+                )
+            except NotFound:
+                # Deleted meanwhile, and its pods are about to follow.
+                self._known[jobset] = True
+            except KubeError:
+                return not self._known
+        return self._known[jobset]
 
 
 def streamed(executor: KubeflowExecutor, api: KubeApi, name: str) -> Iterator[str]:
@@ -130,6 +168,8 @@ def read(executor: KubeflowExecutor, api: KubeApi, name: str, *, lines: int) -> 
     ranks = RankFilter(executor.nnodes(), executor.nproc_per_node())
     pods = api.list(POD, executor.namespace, labels=_selector(name))
     shown: deque[str] = deque(maxlen=lines)
+    if launched := executor._session.known.get((executor.namespace, name)):
+        pods = list(filter(_OwnPods(api, launched), pods))
     for pod in sorted(pods, key=lambda pod: (node_index(pod) or 0, pod["metadata"]["name"])):
         if has_started(pod, executor.container_name):
             texts = _texts(api, executor.namespace, pod["metadata"]["name"], executor.container_name)

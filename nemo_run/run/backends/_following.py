@@ -7,14 +7,18 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from nemo_run._kube.demux import LogLine, RankFilter
+from nemo_run._kube.demux import GAP, LogLine, RankFilter
+from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
 from nemo_run.core.execution._ranklog import RankLog
-from nemo_run.core.execution.kubeflow import KubeflowExecutor
+from nemo_run.core.execution.kubeflow import KubeflowExecutor, KubeflowJobState
 from nemo_run.exceptions import KubeError
 from nemo_run.run.backends.base import AppRecord, Watcher
 
 _HELD = 10_000
 """Lines to be shown that are held until somebody watches; older ones are in the file only."""
+_PAUSE, _LONGEST_PAUSE = 2.0, 30.0
+"""Seconds until reading begins anew after a refusal; doubled each time."""
+_OVER = (KubeflowJobState.SUCCEEDED, KubeflowJobState.FAILED, None)
 _LOOK_EVERY = 0.5
 """Seconds after which a wait lets Ctrl-C in."""
 
@@ -27,7 +31,13 @@ class Following:
     """
 
     def __init__(
-        self, record: AppRecord, executor: KubeflowExecutor, *, launched: bool, whole: Callable[[], None]
+        self,
+        record: AppRecord,
+        executor: KubeflowExecutor,
+        *,
+        launched: bool,
+        whole: Callable[[], None],
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """
         Take whether the job was launched just now.
@@ -38,6 +48,7 @@ class Following:
         self._executor = executor
         self._launched = launched
         self._whole = whole
+        self._clock = clock
         self._filter = RankFilter(executor.nnodes(), executor.nproc_per_node())
         self._lock = threading.Lock()
         self._watcher: Watcher | None = None
@@ -74,19 +85,46 @@ class Following:
 
     def _run(self) -> None:
         try:
-            with RankLog(Path(self._record.job_dir), self._executor.container_name) as log:
-                before = log.pods()
-                self._executor.follow_logs(
-                    self._record.job_name,
-                    write=lambda line: self._write(log, line),
-                    on_state=lambda text: self._show("", text),
-                )
-            if self._launched or self._has_read_all(before):
-                self._whole()
-        except KubeError as error:
-            self._show("", f"its output cannot be read any more: {error}")
+            self._outlast_refusals()
         except Exception as error:  # raised where the end is waited for
             self._error = error
+
+    def _outlast_refusals(self) -> None:
+        """Begin anew after each refusal, and once more when the job is known to have ended."""
+        pause, over = _PAUSE, False
+        while True:
+            try:
+                return self._follow()
+            except KubeError as error:
+                if over:
+                    return self._give_up(error)
+                self._show("", f"its output cannot be read now: {error}; trying again")
+            self._clock.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            over = self._is_over()
+
+    def _follow(self) -> None:
+        with RankLog(Path(self._record.job_dir), self._executor.container_name) as log:
+            before = log.pods()
+            self._executor.follow_logs(
+                self._record.job_name,
+                write=lambda line: self._write(log, line),
+                on_state=lambda text: self._show("", text),
+            )
+        if self._launched or self._has_read_all(before):
+            self._whole()
+
+    def _is_over(self) -> bool:
+        try:
+            return self._executor.status(self._record.job_name) in _OVER
+        except KubeError:
+            return False
+
+    def _give_up(self, error: KubeError) -> None:
+        """Say in the file and to whoever watches that something is missing."""
+        lost = LogLine("", None, f"{GAP} the job's output could not be read: {error.message}", gap=True)
+        with RankLog(Path(self._record.job_dir), self._executor.container_name) as log:
+            self._write(log, lost)
 
     def _write(self, log: RankLog, line: LogLine) -> None:
         self._nodes[line.pod] = line.node_index

@@ -236,11 +236,12 @@ class Experiment(ConfigurableMixin):
         Show what would be launched for each task, and give it; nothing is asked and nothing sent.
 
         What is shown has secrets masked; what is given has not. The experiment's
-        directory is removed again unless *delete_exp_dir* is false.
+        directory is removed again unless *delete_exp_dir* is false, or it was there before.
         """
         if log:
             self.console.log(f"Experiment {self._id} dryrun...", style="bold magenta")
         requests = {}
+        made = not os.path.lexists(self._exp_dir)
         try:
             self._prepare(exist_ok=exist_ok)
             for job in self._jobs:
@@ -251,7 +252,7 @@ class Experiment(ConfigurableMixin):
                 given = [one.request for one in dryruns]
                 requests[job.id] = given if isinstance(found, list) else given[0]
         finally:
-            if delete_exp_dir and os.path.isdir(self._exp_dir):
+            if delete_exp_dir and made and os.path.isdir(self._exp_dir):
                 _saved.remove(Path(self._exp_dir))
         return requests
 

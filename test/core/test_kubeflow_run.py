@@ -162,7 +162,7 @@ def test_what_a_job_sends(kube, executor, tmp_path):
     }
     assert (there / "launch.sh").read_text().endswith(f"exec bash {executor.code_dir}/tool.sh\n")
     assert sorted(path.name for path in (tmp_path / "exp" / "train").iterdir()) == [
-        "code", "configs", "launch.sh", "log-allranks_0.out", "scripts",
+        ".nemo_run-packed", "code", "configs", "launch.sh", "log-allranks_0.out", "scripts",
     ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import signal
@@ -251,6 +252,17 @@ def test_a_dry_run_shows_the_command_masked_and_leaves_nothing(tmp_path, capsys)
         "t": {"command": ["python", "train.py", "--token", "hf_abc", "a b"], "env": {"HF_TOKEN": "hf_abc"}}
     }
     assert list((tmp_path / "nemorun").iterdir()) == []
+
+
+@pytest.mark.parametrize("exist_ok", [False, True])
+def test_a_dry_run_of_what_ran_removes_nothing(tmp_path, exist_ok):
+    with run.Experiment("demo", executor=run.LocalExecutor()) as exp:
+        exp.add(run.Script(inline="echo done"), name="t")
+        exp.run()
+        with contextlib.suppress(FileExistsError):
+            exp.dryrun(exist_ok=exist_ok)
+    (kept,) = (tmp_path / "nemorun" / "experiments" / "demo").iterdir()
+    assert list(kept.glob("t/**/*.log"))
 
 
 def test_add_and_run_need_the_block():

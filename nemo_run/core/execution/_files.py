@@ -5,12 +5,13 @@ from __future__ import annotations
 import gzip
 import logging
 import os
-import shutil
 import tarfile
 from collections.abc import Callable, Container, Sequence
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
+from nemo_run._kube.segments import safe_segment
 from nemo_run._kube.tree import SourceFile, directory_files
 from nemo_run._kube.unpack import unpack
 from nemo_run.core.execution.base import Executor
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 _STAYS_HERE = ("log*.out", "configs/*_executor.yaml", ".nemo_run*")
 """Logs are written on both sides; a saved executor may hold env values."""
 _CONFIG = "_config.yaml"
+_PACKED = ".nemo_run-packed"
+"""Beside ``code``: names what in there was packed, and may be removed."""
 _told: set[type[Packager]] = set()
 
 
@@ -73,12 +76,13 @@ def pack_code(packager: Packager, job_dir: Path, name: str) -> None:
     Put what *packager* gives into ``<job_dir>/code``, in place of what an earlier call put there.
 
     Raises:
+        ConfigError: there is a directory of that name that no earlier call made.
         PackagingError: the packager failed; finding no git repository at all is but a warning.
     """
     job_dir.mkdir(parents=True, exist_ok=True)
     code = job_dir / "code"
-    if code.is_dir():
-        shutil.rmtree(code)
+    _remove_packed(code)
+    name = safe_segment(name)
     archive = job_dir / f"{name}.tar.gz"
     # An older NeMo-Run's packager gives back what is there already.
     archive.unlink(missing_ok=True)
@@ -89,7 +93,29 @@ def pack_code(packager: Packager, job_dir: Path, name: str) -> None:
         return
     if made and Path(made).is_file():
         _unpack(Path(made), code)
-        Path(made).unlink()
+        # A packager of the user's may give an archive that is kept elsewhere.
+        if Path(made).resolve() == archive.resolve():
+            archive.unlink()
+
+
+def _remove_packed(code: Path) -> None:
+    """Remove from the directory *code* what an earlier call put there; results that were pulled to there stay."""
+    listed = code.with_name(_PACKED)
+    if not os.path.lexists(code) or (code.is_dir() and not code.is_symlink() and not any(code.iterdir())):
+        return
+    if code.is_symlink() or not listed.is_file():
+        hint = f"{code} is there and was not made by nemo_run; move it, or set another job_dir"
+        raise ConfigError("job_dir", str(code.parent), hint)
+    top = code.resolve()
+    names = listed.read_text("utf-8", "surrogateescape").split("\0")
+    for path in sorted((code / name for name in names if name), reverse=True):
+        if path == code or not path.parent.resolve().is_relative_to(top) or ".." in path.parts:
+            continue
+        with suppress(OSError):  # gone, or a directory in which there is more
+            if path.is_dir() and not path.is_symlink():
+                path.rmdir()
+            else:
+                path.unlink()
 
 
 def tell_unpacked(packager: Packager) -> None:
@@ -105,8 +131,13 @@ def tell_unpacked(packager: Packager) -> None:
 def _unpack(archive: Path, directory: Path) -> None:
     opened = gzip.open if archive.suffix in (".gz", ".tgz") else open
     with opened(archive, "rb") as content:
-        directory.mkdir()
+        directory.mkdir(exist_ok=True)
         unpack(content, directory, source=PurePosixPath("/"))  # type: ignore[arg-type]
+        content.seek(0)
+        with tarfile.open(fileobj=content, mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
+            paths = {PurePosixPath(name) for name in tar.getnames()}
+    text = "\0".join(sorted({str(part) for path in paths for part in (path, *path.parents)}))
+    directory.with_name(_PACKED).write_text(text, "utf-8", "surrogateescape")
 
 
 def unchanged(sources: Sequence[SourceFile], dest: Path) -> Callable[[PurePosixPath, tarfile.TarInfo], bool]:

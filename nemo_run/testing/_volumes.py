@@ -51,14 +51,17 @@ class Volumes:
         Raises:
             CannotMount: what a volume is made from is not there.
         """
+        on_host: set[str] = set()
         for volume in self._pod["spec"].get("volumes", []):
             self._paths[volume["name"]] = self._make(volume)
             source = volume.get("persistentVolumeClaim", {})
+            if "hostPath" in volume:
+                on_host.add(volume["name"])
             if source.get("readOnly") or not {"persistentVolumeClaim", "emptyDir", "hostPath"} & volume.keys():
                 self._read_only.add(volume["name"])
         group = self._pod["spec"].get("securityContext", {}).get("fsGroup")
         if group is not None and os.geteuid() == 0:
-            self._shared = self._paths.keys() - self._read_only
+            self._shared = self._paths.keys() - self._read_only - on_host
             for name in self._shared:
                 _give_to_group(self._paths[name], int(group))
 
@@ -94,6 +97,8 @@ class Volumes:
             path.chmod(0o777)
             return path
         for name, content, mode in self._files(volume, namespace):
+            if name.startswith("/") or ".." in name.split("/"):
+                raise CannotMount(f'MountVolume.SetUp failed for volume "{volume["name"]}" : invalid path: {name}')
             file = path / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)

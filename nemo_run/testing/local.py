@@ -74,6 +74,8 @@ class LocalKube:
         self._given_home = home
         self._workers: list[asyncio.Task[None]] = []
         self._kubelet: Kubelet | None = None
+        self._process = 0
+        """The one that started it: what that forks has no part in its end."""
 
     def __enter__(self) -> LocalKube:
         self.start()
@@ -93,6 +95,7 @@ class LocalKube:
             ConfigError: this machine does not let us run containers; the error says what to do.
         """
         _homes.sweep(end_processes)
+        self._process = os.getpid()
         self.home = self._given_home or _homes.make_home()
         self._loop = LoopThread("localkube")
         try:
@@ -105,8 +108,9 @@ class LocalKube:
                 any_claim=self._given_claims is None,
             )
             self._loop.run(self._open())
-            self.kubeconfig = self.home / "kubeconfig"
-            _write_private(self.kubeconfig, json.dumps(self._cluster.kubeconfig()))
+            kubeconfig = self.home / "kubeconfig"
+            _write_private(kubeconfig, json.dumps(self._cluster.kubeconfig()))
+            self.kubeconfig = kubeconfig
         except BaseException:
             self._close()
             raise
@@ -114,7 +118,9 @@ class LocalKube:
         atexit.register(self.stop)
 
     def stop(self) -> None:
-        """End every process, stop serving and leave nothing behind."""
+        """End every process, stop serving and leave nothing behind; in a forked process do nothing."""
+        if os.getpid() != self._process:
+            return
         atexit.unregister(self.stop)
         _Pointer.leave(self)
         self._close()
@@ -198,8 +204,8 @@ class LocalKube:
             self._loop.close()
             if self._given_home is None:
                 _homes.remove_home(self.home)
-            else:
-                (self.home / "kubeconfig").unlink(missing_ok=True)
+            elif self._process == os.getpid() and hasattr(self, "kubeconfig"):
+                self.kubeconfig.unlink(missing_ok=True)
 
 
 class _Pointer:
@@ -239,6 +245,9 @@ def _tell_failure(worker: asyncio.Task[None]) -> None:
 
 def _write_private(path: Path, text: str) -> None:
     """Write a file that only its owner can read, from its first byte on."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.unlink(missing_ok=True)
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w") as file:
         file.write(text)
+    new.replace(path)  # never through a link, which may lead to the user's own

@@ -144,6 +144,77 @@ def test_a_process_of_the_same_number_is_not_the_owner(temporary: Path) -> None:
     assert _homes.sweep(lambda _: None) == [home]
 
 
+def test_a_home_of_another_pid_namespace_is_left_alone(temporary: Path) -> None:
+    """A container that shares the directory has processes of its own: there, that number may be alive."""
+    home = _homes.make_home()
+    owner = json.loads((home / _homes.OWNER).read_text())
+    (home / _homes.OWNER).write_text(json.dumps({**owner, "pid": 2**22, "namespace": "pid:[1]"}))
+    assert _homes.sweep(lambda _: None) == []
+
+
+def test_what_bears_no_mark_of_ours_is_left_alone(temporary: Path) -> None:
+    home = temporary / "kube-mine"
+    home.mkdir(parents=True)
+    (home / "data").write_text("mine")
+    os.utime(home, (0, 0))
+    assert _homes.sweep(lambda _: None) == []
+    (home / _homes.OWNER).write_text("{}")
+    assert _homes.sweep(lambda _: None) == []
+    assert (home / "data").read_text() == "mine"
+
+
+def test_nothing_is_swept_behind_a_link(temporary: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    temporary.symlink_to(elsewhere)
+    (elsewhere / "kube-x").mkdir(parents=True)
+    os.utime(elsewhere / "kube-x", (0, 0))
+    assert _homes.sweep(lambda _: None) == []
+    with pytest.raises(OSError, match="a link"):
+        _homes.remove_home(temporary)
+    assert (elsewhere / "kube-x").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+def test_a_home_with_a_mount_is_left_alone_whatever_its_path_is_called(tmp_path: Path) -> None:
+    """The mount table knows no links and writes blanks its own way."""
+    home, data = tmp_path / "real dir" / "kube-x", tmp_path / "data"
+    (home / "claims").mkdir(parents=True)
+    data.mkdir()
+    (data / "f").touch()
+    (tmp_path / "link").symlink_to("real dir")
+    code = "import pathlib, sys; from nemo_run.testing import _homes; _homes.remove_home(pathlib.Path(sys.argv[1]))"
+    mounting = 'mount --bind "$1" "$2" && exec "$3" -c "$4" "$5"'
+    arguments = [str(data), str(home / "claims"), sys.executable, code, str(tmp_path / "link" / "kube-x")]
+    done = subprocess.run(["unshare", "-m", "sh", "-c", mounting, "sh", *arguments], capture_output=True, text=True)
+    assert "OSError: still mounted" in done.stderr
+    assert (data / "f").exists()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_process_does_not_end_it(temporary: Path) -> None:
+    """What is registered to run at exit runs in forked processes too."""
+    with LocalKube() as kube:
+        child = os.fork()
+        if child == 0:
+            kube.stop()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert kube.home.exists()
+        assert get(f"{kube.url}/version")
+
+
+def test_a_home_of_the_users_keeps_what_is_in_it(temporary: Path, tmp_path: Path) -> None:
+    """Even where its kubeconfig is a link to the user's own."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (tmp_path / "config").write_text("mine")
+    (home / "kubeconfig").symlink_to(tmp_path / "config")
+    (home / "notes").write_text("mine")
+    with LocalKube(home=home):
+        assert json.loads((home / "kubeconfig").read_text())
+    assert (tmp_path / "config").read_text() == (home / "notes").read_text() == "mine"
+
+
 def test_a_home_that_is_just_being_made_is_left_alone(temporary: Path) -> None:
     temporary.mkdir()
     young = temporary / "kube-young"

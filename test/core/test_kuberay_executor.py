@@ -64,6 +64,21 @@ class TestFields:
         group = KubeRayWorkerGroup("a", 3, 0, 5)
         assert (group.min_replicas, group.max_replicas) == (0, 5)
 
+    @pytest.mark.parametrize("kind", [KubeRayExecutor, KubeRayWorkerGroup])
+    def test_none_is_nothing(self, kind):
+        required = {"group_name": "a"} if kind is KubeRayWorkerGroup else {}
+        nothing = {
+            field.name: None
+            for field in dataclasses.fields(kind)
+            if field.init and field.default_factory in (list, dict)
+        }
+        assert kind(**required, **nothing) == kind(**required)
+
+    def test_a_pull_secret_is_a_name_or_a_reference(self):
+        body = KubeRayExecutor(image_pull_secrets=["a", {"name": "b"}]).get_cluster_body("c")
+        pod = body["spec"]["headGroupSpec"]["template"]["spec"]
+        assert pod["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
+
     def test_a_group_keeps_what_its_caller_gave(self):
         group = KubeRayWorkerGroup("a", volumes=[{"name": "scratch", "emptyDir": {}}])
         before = copy.deepcopy(group)

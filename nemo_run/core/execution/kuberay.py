@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from nemo_run._kube.layout import WorkdirLayout
@@ -42,6 +42,13 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+
+def _take_none_for_nothing(value: KubeRayExecutor | KubeRayWorkerGroup) -> None:
+    """Give each list and dict that is None its empty default, as NeMo-Run's users write it."""
+    for each in fields(value):
+        if getattr(value, each.name, None) is None and each.default_factory in (list, dict):
+            setattr(value, each.name, each.default_factory())
 
 
 @dataclass
@@ -84,6 +91,7 @@ class KubeRayWorkerGroup:
     """Merged over the pod spec of this group; None removes."""
 
     def __post_init__(self) -> None:
+        _take_none_for_nothing(self)
         if self.min_replicas is None:
             self.min_replicas = self.replicas
         if self.max_replicas is None:
@@ -190,6 +198,7 @@ class KubeRayExecutor(Executor):
     """The task's name; set by the experiment."""
 
     def __post_init__(self) -> None:
+        _take_none_for_nothing(self)
         if not self.image:
             self.image = f"rayproject/ray:{self.ray_version}"
 

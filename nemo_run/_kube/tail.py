@@ -26,6 +26,8 @@ _TRIES = 3
 """Times that the log of an earlier container is asked for: it may go at any moment."""
 _PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 """Seconds until a log is asked for again where nothing new was heard of the pod; doubled each time."""
+_LAST_START = 2.0
+"""Seconds after the job's end in which a start of the container may be heard of that was on its way."""
 
 
 class Tail(threading.Thread):
@@ -106,7 +108,10 @@ class Tail(threading.Thread):
                 complete = self._read(ended=ended) and ended
             if self._is_last(now, complete=complete):
                 return
-            self._wait_for_news(now, None if complete else self._next_pause())
+            last = complete and now.over
+            pause = _LAST_START if last else None if complete else self._next_pause()
+            if not self._wait_for_news(now, pause) and last:
+                return
 
     def _is_last(self, now: _Standing, *, complete: bool) -> bool:
         """Tell whether there is nothing more to come of the pod; where it took lines with it, say so."""
@@ -119,17 +124,18 @@ class Tail(threading.Thread):
                 self._tell_gap(self._attempt)
             return True
         if complete:
-            return now.over or _is_final(now.pod)
+            return _is_final(now.pod)
         return now.over and not has_started(now.pod, self._container)
 
-    def _wait_for_news(self, known: _Standing, seconds: float | None) -> None:
-        """Wait until something is heard of the pod that was not *known* yet."""
+    def _wait_for_news(self, known: _Standing, seconds: float | None) -> bool:
+        """Wait until something is heard of the pod that was not *known* yet; tell whether it was."""
         with self._heard:
             heard = self._heard.wait_for(
                 lambda: self._stop_asked.is_set() or self._now.number > known.number, timeout=seconds
             )
         if heard:
             self._pause = _PAUSE
+        return heard
 
     def _next_pause(self) -> float:
         pause, self._pause = self._pause, min(self._pause * 2, _LONGEST_PAUSE)
@@ -175,20 +181,22 @@ class Tail(threading.Thread):
         if said:
             self._send([LogLine(self._name, self._node, text, at) for at, text in said])
 
-    def _read_previous(self) -> bool:
-        """Read the container before the present one; tell whether its log is there."""
+    def _read_previous(self) -> bool | None:
+        """Read the container before the present one; tell whether there is one, None where nobody can say."""
         for _ in range(_TRIES):
             try:
                 self._pass_stream(previous=True, ended=True)
-            except (NotFound, Rejected):
+            except Rejected:
                 return False
+            except NotFound:
+                return None
             except (NotAuthorized, ServerError, Unreachable) as error:
                 self._tell_refusal(error)
                 self._wait(error)
             else:
                 break
         else:
-            return False
+            return None
         if not self._resume.seeking:
             # The line seen last was there, so that the present container's log is new from its start.
             self._half = []
@@ -259,7 +267,8 @@ class Tail(threading.Thread):
         """Look for the line seen last in the log of the container before: a restart shows there first."""
         restarted = self._read_previous()
         if self._resume.seeking:
-            read_out = restarted and self._is_read_out()
+            # Without a container before it, the log was rotated.
+            read_out = restarted is not False and self._is_read_out()
             self._let_go(read_out=read_out)
             if not read_out:
                 self._tell_gap(self._attempt)

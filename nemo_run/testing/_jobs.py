@@ -6,6 +6,7 @@ A Job that is not Indexed has one completion here, which counts as index 0.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,13 @@ from nemo_run.testing._podstatus import now
 from nemo_run.testing._store import Store
 
 Json = dict[str, Any]
+
+BATCH = 1.0
+"""
+Seconds that pods have after the restart that fails their Job: what a Job's pods do is looked at in batches.
+
+As the real controller's (pkg/controller/job, syncJobBatchPeriod).
+"""
 
 
 def finished(job: Json) -> str | None:
@@ -30,10 +38,18 @@ def finished(job: Json) -> str | None:
 class JobController:
     """Brings the Jobs of a store forward, one step at each call."""
 
-    def __init__(self, store: Store, *, pod: Callable[[Json, int], Json] = _jobset.pod) -> None:
-        """Take what makes a Job's new pod for an index."""
+    def __init__(
+        self,
+        store: Store,
+        *,
+        pod: Callable[[Json, int], Json] = _jobset.pod,
+        later: Callable[[Json, float], None] | None = None,
+    ) -> None:
+        """Take what makes a Job's new pod for an index, and what has a Job looked at again after some seconds."""
         self._store = store
         self._pod = pod
+        self._later = later
+        self._failing: dict[str, float] = {}
 
     def reconcile(self, job: Json) -> Json:
         """Create and delete pods as *job* needs it now; give it with its new status."""
@@ -50,6 +66,8 @@ class JobController:
             live = []
             conditions.append(_condition("Suspended", "JobSuspended", "Job suspended"))
         elif _too_many_failures(job, live, failed):
+            if self._waits(job):
+                return job
             self._delete(live)
             live = []
             message = "Job has reached the specified backoff limit"
@@ -76,6 +94,19 @@ class JobController:
         meta = job["metadata"]
         found = self._store.list(POD, meta["namespace"], labels=f"batch.kubernetes.io/job-name={meta['name']}")
         return [each for each in found if _owner(each) == meta["uid"]]
+
+    def _waits(self, job: Json) -> bool:
+        """Tell if a Job that is to fail is looked at again later."""
+        uid, moment = job["metadata"]["uid"], time.monotonic()
+        if self._later is None:
+            return False
+        if uid not in self._failing:
+            self._failing[uid] = moment
+            self._later(job, BATCH)
+        if moment < self._failing[uid] + BATCH:
+            return True
+        del self._failing[uid]
+        return False
 
     def _create(self, job: Json, index: int) -> Json:
         made = self._store.create(POD, job["metadata"]["namespace"], self._pod(job, index))

@@ -64,6 +64,10 @@ class LogFile:
 
     async def read(self, query: LogQuery) -> AsyncIterator[bytes]:
         """Give what *query* asks for in pieces, and with ``follow`` all that comes until the container ends."""
+        if not self.path.exists():
+            # What the kubelet sends instead of a log that it has deleted.
+            yield b'failed to try resolving symlinks in path "%s": no such file or directory' % bytes(self.path)
+            return
         left = query.limit_bytes
         whole = True
         async for entries in self._batches(query):

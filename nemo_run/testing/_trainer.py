@@ -29,7 +29,7 @@ class TrainerController:
     def __init__(self, store: Store, *, version: str = "2.3") -> None:
         self._store = store
         self._version = version
-        self._jobs = JobController(store)
+        self._jobs = JobController(store, later=self._look_later)
         self._due: asyncio.Queue[Key] = asyncio.Queue()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
 
@@ -68,6 +68,11 @@ class TrainerController:
         jobs = self._child_jobs(jobset) if jobset else None
         if jobset and jobs is not None:
             self._judge(trainjob, jobset, [self._jobs.reconcile(job) for job in jobs])
+
+    def _look_later(self, job: Json, seconds: float) -> None:
+        meta = job["metadata"]
+        key = (meta["namespace"], meta["labels"][f"{_jobset.GROUP}/jobset-name"])
+        asyncio.get_running_loop().call_later(seconds + 0.01, self._due.put_nowait, key)
 
     async def _listen(self, events: Any) -> None:
         async for event in events:

@@ -111,11 +111,12 @@ class PodWatch(threading.Thread):
         return {pod["metadata"]["uid"]: pod for pod in pods}
 
     def _tell(self, pod: Json, *, gone: bool) -> None:
+        self._changed(pod, gone)
+        # Known is what was told: catch_up looks here.
         if gone:
             self._known.pop(pod["metadata"]["uid"], None)
         else:
             self._known[pod["metadata"]["uid"]] = pod
-        self._changed(pod, gone)
 
     def _watched(self) -> None:
         for event in self._watch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nemo_run._kube.demux import LogLine
+from nemo_run._kube.demux import GAP, LogLine, gap
 from nemo_run.core.execution._ranklog import ALL_RANKS, RankLog
 
 
@@ -53,3 +53,16 @@ def test_half_a_line_of_a_killed_writer_is_written_again_whole(tmp_path, text):
 
 def test_a_lone_surrogate_is_replaced(tmp_path):
     assert follow(tmp_path, ("a", "\udcff")) == written(("a", "?"))
+
+
+def test_what_cannot_be_had_any_more_is_no_gap_where_the_file_has_it(tmp_path):
+    follow(tmp_path, *ONE)
+    with RankLog(tmp_path, "node") as log:
+        log.write(gap("a", 0, 1, 1))
+        log.write(LogLine("a", 0, "2"))
+        log.write(gap("b", 0, 1, 1))
+        log.write(LogLine("b", 0, "3"))
+        log.write(gap("c", 0, 1, 2))
+        assert log.pods() == {"a", "b"}
+    lost = ("b", f"{GAP} pod b, attempt 1"), ("b", "3"), ("c", f"{GAP} pod c, attempts 1 to 2")
+    assert (tmp_path / ALL_RANKS).read_text() == written(*ONE, *lost)

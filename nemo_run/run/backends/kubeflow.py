@@ -289,9 +289,11 @@ class KubeflowBackend:
                 yield line.rstrip("\n")
             return
         whole = record.facts.get("log") == _WHOLE or self._completed(record)
+        line = ""
         with LineReader(path) as reader:
-            yield from reader.rest()
-        if not whole:
+            for line in reader.rest():
+                yield line
+        if not whole and not line.startswith(GAP):
             yield _CUT
 
     def _completed(self, record: AppRecord) -> bool:

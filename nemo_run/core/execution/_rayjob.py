@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from nemo_run._kube.layout import WorkdirLayout
 from nemo_run._kube.manifests.pods import PodShape, label_map, pod_spec, prune, string_map
 from nemo_run._kube.mounts import Json
-from nemo_run._kube.names import RAYJOB_MAX, stable_label
+from nemo_run._kube.names import LABEL_MAX, RAYJOB_MAX, stable_label
 from nemo_run._kube.resources import RAYJOB
 from nemo_run.core._masking import masked
 from nemo_run.core.execution._ray import raycluster
@@ -35,6 +35,7 @@ COMMAND_SHOWN = 4096
 ENTRYPOINT_MAX = 120_000
 """Bytes of one argument that Linux takes (131072), less what the submitter adds."""
 
+_SHORTENED = LABEL_MAX - len("-raycluster-abcde-head-svc")
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 _SUBMITTER_RESOURCES = {"requests": {"cpu": "500m", "memory": "200Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
 """As KubeRay has them for its own submitter (KubeRay 1.7 job.go)."""
@@ -107,8 +108,34 @@ def _shown(job: RayJobSpec) -> str:
 
 
 def job_label(name: str) -> str:
-    """Give the name of a RayJob that is to be called *name*, shortened if KubeRay would refuse it."""
-    return stable_label(name, limit=RAYJOB_MAX)
+    """
+    Give the name of a RayJob that is to be called *name*, shortened if KubeRay would refuse it.
+
+    A shortened one is shorter than it might be: KubeRay up to 1.3 appends
+    ``-raycluster-``, five letters and ``-head-svc``, and makes a Service of that.
+    """
+    label = stable_label(name, limit=RAYJOB_MAX)
+    return label if label == name else stable_label(name, limit=_SHORTENED)
+
+
+def _shown(job: RayJobSpec) -> str:
+    """Give the command as anybody may see it, cut where a word ends: half a secret would not be known as one."""
+    text = masked(job.command, secrets=job.secrets)
+    if len(text) <= COMMAND_SHOWN:
+        return text
+    whole = text[:COMMAND_SHOWN].rsplit(maxsplit=1)
+    return f"{whole[0] if len(whole) > 1 else ''} …".lstrip()
+
+
+def job_label(name: str) -> str:
+    """
+    Give the name of a RayJob that is to be called *name*, shortened if KubeRay would refuse it.
+
+    A shortened one is one shorter than it might be: KubeRay up to 1.3 appends
+    ``-raycluster-`` and five letters, and a label must hold that.
+    """
+    label = stable_label(name, limit=RAYJOB_MAX)
+    return label if label == name else stable_label(name, limit=RAYJOB_MAX - 1)
 
 
 def _cluster(executor: KubeRayExecutor, job: RayJobSpec) -> Json:

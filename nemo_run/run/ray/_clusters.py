@@ -15,7 +15,7 @@ from nemo_run.core.execution._raydiff import HASH_ANNOTATION, differences, spec_
 from nemo_run.core.execution._rayjob import CLUSTER_LABEL, NODE_LABEL
 from nemo_run.core.execution._raystate import Readiness, readiness
 from nemo_run.core.execution.base import current_user
-from nemo_run.exceptions import Conflict, JobFailed, NotFound, ServerError, Unreachable
+from nemo_run.exceptions import Conflict, JobFailed, NotFound, Rejected, ServerError, Unreachable
 from nemo_run.run.ray import _objects
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def created(
             _check_ours(body, there, error, secrets)
             logger.info("RayCluster %s is there already, as it is to be; using it", metadata["name"])
             return there, False
-        except NotFound as error:
+        except (NotFound, Rejected) as error:
             raise _objects.installed(api, RAYCLUSTER, error) from error
     return stored, True
 
@@ -158,7 +158,15 @@ def _check(api: KubeApi, cluster: Json) -> None:
     if not cluster.get("status"):
         metadata = cluster["metadata"]
         events = _objects.events_of(api, RAYCLUSTER, metadata["namespace"], metadata["name"])
-        _objects.check_not_refused(api, RAYCLUSTER, cluster, events)
+        if text := _objects.refused(cluster, events):
+            raise Rejected(
+                f"run RayCluster {metadata['name']}",
+                f"KubeRay refuses it: {text}",
+                reason=text.partition(":")[0],
+                server=api.server,
+                context=api.context,
+                namespace=metadata["namespace"],
+            )
 
 
 def pods_of(api: KubeApi, namespace: str, name: str) -> list[Json]:

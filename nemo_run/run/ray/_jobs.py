@@ -56,6 +56,8 @@ def _create(api: KubeApi, body: Json, origins: Mapping[str, object], **how: Any)
     except NotFound as error:
         raise _objects.installed(api, RAYJOB, error) from error
     except Rejected as error:
+        if error.status == 404:
+            raise _objects.installed(api, RAYJOB, error) from error
         for field, (argument, release) in _NEWER.items():
             if f'unknown field "{field}"' in error.message:
                 raise ConfigError(
@@ -106,12 +108,12 @@ def look(api: KubeApi, namespace: str, name: str) -> JobPhase:
     phase = job_phase(job)
     if job.get("status"):
         return phase
-    try:
-        # KubeRay up to 1.4 tells of an invalid RayJob by an event alone.
-        _objects.check_not_refused(api, RAYJOB, job, _objects.events_of(api, RAYJOB, namespace, name))
-    except Rejected as error:
-        return JobPhase("FAILED", True, phase.job_status, "ValidationFailed", error.reason, error.message)
-    return phase
+    # KubeRay up to 1.4 tells of an invalid RayJob by an event alone.
+    text = _objects.refused(job, _objects.events_of(api, RAYJOB, namespace, name))
+    if not text:
+        return phase
+    reason, _, message = text.partition(": ")
+    return JobPhase("FAILED", True, phase.job_status, "ValidationFailed", reason, message)
 
 
 def waits_for(api: KubeApi, namespace: str, name: str, phase: JobPhase) -> str:

@@ -18,7 +18,7 @@ from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
 from nemo_run.core.execution._rayjob import CLUSTER_LABEL, NODE_LABEL, SUBMITTER_CONTAINER
 from nemo_run.core.execution._raystate import JobPhase
 from nemo_run.exceptions import KubeError, NotFound, WaitTimeout
-from nemo_run.run.ray import _clusters, _jobs
+from nemo_run.run.ray import _clusters
 from nemo_run.run.ray._port_forward import PortForward
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 DASHBOARD = 8265
 INTERVAL = 2.0
+REASONS_EVERY = 10.0
+"""Seconds between two looks at why a job does not run yet."""
 
 
 class JobLog:
@@ -41,6 +43,7 @@ class JobLog:
         *,
         write: Callable[[str], None],
         look: Callable[[], JobPhase],
+        waits_for: Callable[[JobPhase], str] = lambda phase: "",
         clock: Clock = SYSTEM_CLOCK,
         interval: float = INTERVAL,
     ) -> None:
@@ -49,6 +52,9 @@ class JobLog:
         self._name = name
         self._write = write
         self._look = look
+        self._waits_for = waits_for
+        self._reason = ""
+        self._ask_again = 0.0
         self._clock = clock
         self._interval = interval
         self._deadline: float | None = None
@@ -72,7 +78,8 @@ class JobLog:
                 self._clock.sleep(self._interval)
             else:
                 self._follow_pods(mode, phase.cluster)
-        if not self._shown and mode != "HTTPMode" and (mode != "SidecarMode" or phase.cluster):
+        ran = phase.deployment != "ValidationFailed" and (mode != "SidecarMode" or phase.cluster)
+        if not self._shown and mode != "HTTPMode" and ran:
             self._follow_pods(mode, phase.cluster)
         return phase
 
@@ -131,9 +138,21 @@ class JobLog:
 
     def _seen(self) -> JobPhase:
         phase = self._look()
-        if not phase.ended and self._deadline is not None and self._clock.now() >= self._deadline:
-            raise WaitTimeout(f"the end of RayJob {self._name}", self._timeout, phase)
+        if phase.ended:
+            return phase
+        late = self._deadline is not None and self._clock.now() >= self._deadline
+        if phase.state == "PENDING" and (late or self._clock.now() >= self._ask_again):
+            self._tell_reason(self._waits_for(phase))
+        if late:
+            last = "; ".join(filter(None, (str(phase), self._reason if phase.state == "PENDING" else "")))
+            raise WaitTimeout(f"the end of RayJob {self._name}", self._timeout, last)
         return phase
+
+    def _tell_reason(self, reason: str) -> None:
+        self._ask_again = self._clock.now() + REASONS_EVERY
+        if reason and reason != self._reason:
+            logger.info("RayJob %s: %s", self._name, reason)
+        self._reason = reason
 
     def _mode(self) -> str:
         try:
@@ -184,8 +203,3 @@ class JobLog:
         if answer.status != 200:
             raise ValueError(f"status {answer.status}")
         return str(json.loads(body).get("logs") or "")
-
-
-def looker(api: KubeApi, namespace: str, name: str) -> Callable[[], JobPhase]:
-    """Give what asks how the RayJob stands."""
-    return lambda: _jobs.look(api, namespace, name)

@@ -14,7 +14,7 @@ from nemo_run.core.execution._creation import launch_id
 from nemo_run.core.execution._ownership import LAUNCH_ANNOTATION
 from nemo_run.core.execution._rayjob import CLUSTER_LABEL
 from nemo_run.core.execution._raystate import refusal
-from nemo_run.exceptions import KubeError, NotFound, Rejected, ServerError, Unreachable, WaitTimeout
+from nemo_run.exceptions import KubeError, NotFound, ServerError, Unreachable, WaitTimeout
 
 if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
@@ -56,9 +56,9 @@ def _remove_own(api: KubeApi, kind: Resource, body: Mapping[str, Any]) -> None:
             logger.info("removed %s %s again", kind.kind, metadata["name"])
 
 
-def installed(api: KubeApi, kind: Resource, error: NotFound) -> NotFound:
-    """Give the error to show where creating *kind* met a 404: mostly the operator is not there."""
-    if "namespaces" in error.message:
+def installed(api: KubeApi, kind: Resource, error: KubeError) -> KubeError:
+    """Give the error to show where creating *kind* met *error*: a 404 mostly means that the operator is not there."""
+    if error.status != 404 or "namespaces" in error.message:
         return error
     return NotFound(
         "find KubeRay",
@@ -82,27 +82,10 @@ def events_of(api: KubeApi, kind: Resource, namespace: str, name: str) -> list[J
         return []
 
 
-def check_not_refused(
-    api: KubeApi, kind: Resource, obj: Mapping[str, Any], events: Sequence[Mapping[str, Any]]
-) -> None:
-    """
-    Look at the *events* of an object without a status: KubeRay gives an invalid one nothing else.
-
-    Raises:
-        Rejected: KubeRay will do nothing about it; says why.
-    """
-    metadata = obj["metadata"]
-    uid = metadata.get("uid")
-    own = [event for event in events if (event.get("involvedObject") or {}).get("uid") in (uid, None, "")]
-    if text := refusal(own):
-        raise Rejected(
-            f"run {kind.kind} {metadata['name']}",
-            f"KubeRay refuses it: {text}",
-            reason=text.partition(":")[0],
-            server=api.server,
-            context=api.context,
-            namespace=metadata.get("namespace", ""),
-        )
+def refused(obj: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> str:
+    """Give by which words KubeRay refused *obj*, by its *events*: an invalid object often gets nothing else."""
+    uid = obj["metadata"].get("uid")
+    return refusal(event for event in events if (event.get("involvedObject") or {}).get("uid") in (uid, None, ""))
 
 
 def delete(api: KubeApi, kind: Resource, namespace: str, name: str) -> bool:

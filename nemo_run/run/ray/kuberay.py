@@ -456,12 +456,14 @@ class KubeRayJob:
         return self._last
 
     def _log(self, interval: float = _logs.INTERVAL) -> _logs.JobLog:
+        api = self._connect()
         return _logs.JobLog(
-            self._connect(),
+            api,
             self._namespace,
             self.job_name,
             write=lambda text: Console().output("", text),
             look=self._look,
+            waits_for=lambda phase: _jobs.waits_for(api, self._namespace, self.job_name, phase),
             clock=self._clock,
             interval=interval,
         )

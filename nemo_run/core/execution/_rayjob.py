@@ -127,17 +127,6 @@ def _shown(job: RayJobSpec) -> str:
     return f"{whole[0] if len(whole) > 1 else ''} …".lstrip()
 
 
-def job_label(name: str) -> str:
-    """
-    Give the name of a RayJob that is to be called *name*, shortened if KubeRay would refuse it.
-
-    A shortened one is one shorter than it might be: KubeRay up to 1.3 appends
-    ``-raycluster-`` and five letters, and a label must hold that.
-    """
-    label = stable_label(name, limit=RAYJOB_MAX)
-    return label if label == name else stable_label(name, limit=RAYJOB_MAX - 1)
-
-
 def _cluster(executor: KubeRayExecutor, job: RayJobSpec) -> Json:
     """Say where the job runs: on a cluster of its own, or one that is there and stays there (KubeRay validation.go)."""
     if job.cluster_name:

@@ -118,15 +118,6 @@ def job_label(name: str) -> str:
     return label if label == name else stable_label(name, limit=_SHORTENED)
 
 
-def _shown(job: RayJobSpec) -> str:
-    """Give the command as anybody may see it, cut where a word ends: half a secret would not be known as one."""
-    text = masked(job.command, secrets=job.secrets)
-    if len(text) <= COMMAND_SHOWN:
-        return text
-    whole = text[:COMMAND_SHOWN].rsplit(maxsplit=1)
-    return f"{whole[0] if len(whole) > 1 else ''} …".lstrip()
-
-
 def _cluster(executor: KubeRayExecutor, job: RayJobSpec) -> Json:
     """Say where the job runs: on a cluster of its own, or one that is there and stays there (KubeRay validation.go)."""
     if job.cluster_name:

@@ -6,13 +6,14 @@ import _thread
 import getpass
 import threading
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 from raying import MOUNT, WORK, created, listing, movers, ray_kube, tree, workdir_executor
 
 from nemo_run._kube.api import connect
 from nemo_run._kube.resources import RAYJOB
-from nemo_run.core.execution.kuberay import KubeRayExecutor, KubeRayWorkerGroup
+from nemo_run.core.execution.kuberay import KubeRayExecutor, KubeRayWorkerGroup, sync_workdir_via_pod
 from nemo_run.exceptions import ConfigError, Conflict, NotFound, ServerError, Unreachable
 from nemo_run.run.ray import _jobs
 from nemo_run.run.ray.job import RayJob
@@ -231,3 +232,29 @@ def test_one_path_with_two_subpaths_is_refused_before_any_request(kube, job, tmp
     with pytest.raises(ConfigError, match=r"(?s)other.*team-a|team-a.*other"):
         job.start(command="x", workdir=str(tmp_path))
     assert len(kube.requests) == before
+
+
+def test_the_function_that_copies_a_workdir_still_does(kube, tmp_path):
+    code = tree(tmp_path / "copied", {"a": "1", "b": "2"})
+    place = kube.claim("shared") / "team-a" / "copied here"
+
+    def copy(core_v1_api=None):
+        sync_workdir_via_pod(
+            pod_name="mine-data-mover",
+            namespace="default",
+            user_workspace_path="/nemo_run/copied here",
+            workdir=str(code),
+            core_v1_api=core_v1_api,
+            volumes=[WORK],
+            volume_mounts=[MOUNT],
+        )
+
+    copy()
+    (code / "b").unlink()
+    (place / "made").write_text("by a job")
+    copy()
+    assert listing(place) == {"a": "1", "made": "by a job"}
+    assert movers(kube) == []
+    configuration = SimpleNamespace(host="https://elsewhere")
+    with pytest.raises(ConfigError, match="elsewhere"):
+        copy(SimpleNamespace(api_client=SimpleNamespace(configuration=configuration)))

@@ -138,3 +138,17 @@ def test_stopping_with_wait_ends_at_its_deadline(serve, caplog):
     job.stop(wait=True, timeout=20)
     assert job._clock.time == 20
     assert "the end of RayJob" in caplog.text
+
+
+def test_a_server_that_is_away_for_a_while_says_nothing_about_the_job(serve, caplog):
+    gone_away = iter([status(500, "InternalError", "etcd")] * 3)
+    answers = Cluster(rayjob(jobDeploymentStatus="ValidationFailed", reason="ValidationFailed", message="why"))
+    executor = serve(lambda asked: next(gone_away, None) or answers(asked))
+    job = KubeRayJob(name="j", executor=executor)
+    job._clock = FakeClock()
+    real = job._connect()
+    job._connect = lambda: real.patient(0)
+    ended = job.follow_logs_until_completion(poll_interval=2, delete_on_finish=False)
+    assert (ended["jobDeploymentStatus"], ended["message"]) == ("ValidationFailed", "why")
+    assert job._clock.sleeps
+    assert "asking again" in caplog.text

@@ -31,6 +31,8 @@ class JobPhase:
     message: str = ""
     cluster: str = ""
     """The RayCluster that it runs on now."""
+    mode: str = ""
+    """How it is submitted (``spec.submissionMode``); empty is KubeRay's default, a Job's pod."""
 
     def __str__(self) -> str:
         text = f"{self.deployment}/{self.job_status}"
@@ -78,6 +80,7 @@ def job_phase(job: Mapping[str, Any]) -> JobPhase:
         status.get("reason") or "",
         status.get("message") or "",
         status.get("rayClusterName") or "",
+        (job.get("spec") or {}).get("submissionMode") or "",
     )
 
 

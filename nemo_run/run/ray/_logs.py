@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nemo_run._kube.demux import Lines
 from nemo_run._kube.logs import LogFollower
@@ -17,7 +17,7 @@ from nemo_run._kube.tail import has_started
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
 from nemo_run.core.execution._rayjob import CLUSTER_LABEL, NODE_LABEL, SUBMITTER_CONTAINER
 from nemo_run.core.execution._raystate import JobPhase
-from nemo_run.exceptions import KubeError, NotFound, WaitTimeout
+from nemo_run.exceptions import KubeError, ServerError, Unreachable, WaitTimeout
 from nemo_run.run.ray import _clusters
 from nemo_run.run.ray._port_forward import PortForward
 
@@ -70,23 +70,25 @@ class JobLog:
         """
         if timeout is not None:
             self._timeout, self._deadline = timeout, self._clock.now() + timeout
-        mode = self._mode()
-        while not (phase := self._seen()).ended:
+        while not (phase := self._patiently()).ended:
+            mode = phase.mode
             if mode == "HTTPMode":
                 self._poll_dashboard(phase)
             elif mode == "SidecarMode" and not phase.cluster:
                 self._clock.sleep(self._interval)
             else:
                 self._follow_pods(mode, phase.cluster)
-        ran = phase.deployment != "ValidationFailed" and (mode != "SidecarMode" or phase.cluster)
-        if not self._shown and mode != "HTTPMode" and ran:
-            self._follow_pods(mode, phase.cluster)
+        ran = phase.deployment != "ValidationFailed" and (phase.mode != "SidecarMode" or phase.cluster)
+        if not self._shown and phase.mode == "HTTPMode":
+            self._poll_dashboard(phase)
+        elif not self._shown and ran:
+            self._follow_pods(phase.mode, phase.cluster)
         return phase
 
     def last(self, lines: int) -> None:
         """Write the last *lines* of what there is, and say why there is nothing."""
         phase = self._seen()
-        mode = self._mode()
+        mode = phase.mode
         if mode == "HTTPMode":
             for text in self._dashboard_text(phase).splitlines()[-lines:]:
                 self._write(text)
@@ -148,18 +150,25 @@ class JobLog:
             raise WaitTimeout(f"the end of RayJob {self._name}", self._timeout, last)
         return phase
 
+    def _patiently(self) -> JobPhase:
+        """Ask until there is an answer: a server that is away for a while says nothing about the job."""
+        told = False
+        while True:
+            try:
+                return self._seen()
+            except (ServerError, Unreachable) as error:
+                if self._deadline is not None and self._clock.now() >= self._deadline:
+                    raise WaitTimeout(f"the end of RayJob {self._name}", self._timeout, error.message) from error
+                if not told:
+                    logger.warning("cannot tell how RayJob %s stands, asking again: %s", self._name, error)
+                    told = True
+                self._clock.sleep(max(self._interval, error.retry_after or 0.0))
+
     def _tell_reason(self, reason: str) -> None:
         self._ask_again = self._clock.now() + REASONS_EVERY
         if reason and reason != self._reason:
             logger.info("RayJob %s: %s", self._name, reason)
         self._reason = reason
-
-    def _mode(self) -> str:
-        try:
-            spec: Mapping[str, Any] = self._api.get(RAYJOB, self._namespace, self._name)["spec"]
-        except NotFound:
-            return ""
-        return str(spec.get("submissionMode") or "")
 
     def _poll_dashboard(self, phase: JobPhase) -> None:
         """Write what the dashboard has more than at the last look, until the job has ended."""
@@ -179,7 +188,7 @@ class JobLog:
             if phase.ended:
                 return
             self._clock.sleep(self._interval)
-            phase = self._seen()
+            phase = self._patiently()
 
     def _dashboard_text(self, phase: JobPhase) -> str:
         """Give the job's whole log as Ray's dashboard has it."""

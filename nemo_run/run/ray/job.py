@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from nemo_run.core.execution.base import Executor
+from nemo_run.exceptions import KubeError
 from nemo_run.run._console import Console, shown_logging
 from nemo_run.run.ray.cluster import kuberay_executor
 from nemo_run.run.ray.kuberay import KubeRayJob
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -74,8 +78,14 @@ class RayJob:
                 dryrun=dryrun,
             )
             if not dryrun:
-                self.backend.status()
+                self._show_status()
             return made
+
+    def _show_status(self) -> None:
+        try:
+            self.backend.status()
+        except KubeError as error:
+            logger.warning("RayJob %s is submitted; how it stands is not known: %s", self.backend.job_name, error)
 
     def stop(self, wait: bool = False) -> None:
         """Delete the job, which ends it and its cluster; with *wait*, return when they are gone."""

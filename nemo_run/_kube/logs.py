@@ -99,6 +99,7 @@ class LogFollower:
         self._lock = threading.Lock()
         self._pods: dict[str, dict[str, Any]] = {}
         self._tails: dict[str, Tail] = {}
+        self._news = False
         self._stop = threading.Event()
         self._said = ""
 
@@ -206,6 +207,7 @@ class LogFollower:
                 self._pods.pop(uid, None)
             else:
                 self._pods[uid] = pod
+            self._news = True
             tail = self._tails.get(uid)
             if tail is not None:
                 tail.offer(pod, gone=gone)
@@ -220,6 +222,7 @@ class LogFollower:
 
     def _tell(self) -> None:
         """Say what is waited for, if anything is."""
+        self._news = False
         if self._watch.trouble or self._watch.looked:
             self._say(self._watch.trouble or self._waited_for())
 
@@ -260,6 +263,8 @@ class LogFollower:
             self._drain()
             if until_quiet and not self._alive():
                 return
+            if self._news and self._pods and not self._tails:
+                self._tell()
             self._clock.sleep(min(_STEP, left))
 
     def _drain(self) -> None:

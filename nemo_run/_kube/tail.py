@@ -176,10 +176,10 @@ class Tail(threading.Thread):
 
     def _give_half(self) -> None:
         """Give what the log ended with after its last line's end."""
-        said = [stamped(text) for text in self._half]
-        self._half = []
-        if said:
-            self._send([LogLine(self._name, self._node, text, at) for at, text in said])
+        half, self._half = self._half, []
+        # They come after all that was read: nothing can be missing before them.
+        self._resume.let_go()
+        self._pass_on(half, previous=True)
 
     def _read_previous(self) -> bool | None:
         """Read the container before the present one; tell whether there is one, None where nobody can say."""

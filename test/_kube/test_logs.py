@@ -640,6 +640,18 @@ class TestWatched:
         following.end()
         assert following.lines == lines("a", 1, 2)
 
+    def test_a_log_that_the_kubelet_has_deleted_is_a_gap_also_of_a_pod_that_is_deleted(self, cluster, follow):
+        lost = b'failed to try resolving symlinks in path "/var/log/pods/0.log": no such file or directory'
+        read = iter([Answer(200, lost)])
+        cluster.logs["a"] = lambda query: next(read, status(404, "NotFound", 'pods "a" not found'))
+        following = follow()
+        following.until(lambda: cluster.watchers > 0)
+        cluster.tell("ADDED", pod("a"))
+        following.until(lambda: len(cluster.asked) > 1)
+        cluster.tell("DELETED", pod("a"))
+        following.end()
+        assert following.lines == [gap("a")]
+
     def test_a_start_whose_log_ended_before_two_restarts_were_seen_is_not_missing(self, cluster, follow):
         first = iter([Answer(200, log(1))])
         refused = status(400, "BadRequest", "is waiting to start")

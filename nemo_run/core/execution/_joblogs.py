@@ -19,7 +19,7 @@ from nemo_run.core.execution import _progress
 from nemo_run.core.execution._endings import Endings, pods_of
 from nemo_run.core.execution._ranklog import RankLog
 from nemo_run.core.execution._trainjob import TARGET_JOB, Phase, phase
-from nemo_run.exceptions import KubeError, NotFound
+from nemo_run.exceptions import KubeError, NotFound, Rejected
 
 if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
@@ -193,11 +193,19 @@ def _tell_silence(api: KubeApi, namespace: str, name: str) -> None:
 
 
 def _texts(api: KubeApi, namespace: str, pod: str, container: str) -> Iterator[str]:
-    lines = Lines()
-    with closing(api.open_log(namespace, pod, container=container)) as stream:
-        for chunk in stream:
-            yield from lines.feed(chunk)
-    yield from lines.finish()
+    """Give what there is of a container: of its start before the present one too, if it was restarted."""
+    for previous in (True, False):
+        lines = Lines()
+        try:
+            stream = api.open_log(namespace, pod, container=container, previous=previous)
+        except Rejected:
+            if not previous:
+                raise
+            continue
+        with closing(stream):
+            for chunk in stream:
+                yield from lines.feed(chunk)
+        yield from lines.finish()
 
 
 def _selector(name: str) -> str:

@@ -13,6 +13,7 @@ import logging
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -34,6 +35,7 @@ OURS = PurePosixPath(".nemo_run")
 """Where below the destination our own files lie; a local directory of that name is not sent."""
 
 _STEP = 120.0
+_TICK = 2_000_000_000
 _CHUNK = 1 << 20
 _FRAME = 64 * 1024
 
@@ -108,8 +110,8 @@ def resync(
     if only_extra:
         return Resent(0, _send(api, pod, [], dest, extra or {}, spool_dir=spool_dir, progress=None, clock=clock), 0, 0)
     mine = [source for source in files if source.path_in_archive.parts[0] != OURS.name]
-    now = local_entries(mine)
     before, trusted = _looked_up(api, pod, dest, clock)
+    now = local_entries(mine, before)
     todo = synced.changes(before, now, trusted=trusted)
     if not removing:
         todo = synced.Changes(todo.send, ())
@@ -123,9 +125,13 @@ def resync(
     return Resent(len(chosen), sent, len(todo.remove), len(now) - len(todo.send))
 
 
-def local_entries(files: Iterable[SourceFile]) -> dict[PurePosixPath, synced.Entry]:
+def local_entries(
+    files: Iterable[SourceFile], before: synced.Entries | None = None
+) -> dict[PurePosixPath, synced.Entry]:
     """
     Give size, mode and sha256 of each of *files*, as a volume will have them.
+
+    Those that have not been changed since *before* are not read again.
 
     Raises:
         TransferError: a file cannot be read.
@@ -133,7 +139,7 @@ def local_entries(files: Iterable[SourceFile]) -> dict[PurePosixPath, synced.Ent
     found = {}
     for source in files:
         try:
-            entry = _entry(source.local)
+            entry = _entry(source.local, (before or {}).get(source.path_in_archive))
         except OSError as error:
             raise TransferError(f"cannot read {source.local}: {error}") from error
         if entry is not None:
@@ -141,23 +147,43 @@ def local_entries(files: Iterable[SourceFile]) -> dict[PurePosixPath, synced.Ent
     return found
 
 
-def _entry(local: Path) -> synced.Entry | None:
+def _entry(local: Path, before: synced.Entry | None) -> synced.Entry | None:
     facts = local.lstat()
     if stat.S_ISDIR(facts.st_mode):
         return synced.Entry(0, 0o755, "")
-    digest = hashlib.sha256()
-    size = 0
-    if stat.S_ISLNK(facts.st_mode):
-        digest.update(os.fsencode(os.readlink(local)) + b"\0")
-    elif not stat.S_ISREG(facts.st_mode):
+    if stat.S_ISREG(facts.st_mode):
+        return _file(local, facts, before)
+    if not stat.S_ISLNK(facts.st_mode):
         return None
-    if local.is_file():
-        with local.open("rb") as content:
-            while data := content.read(_CHUNK):
-                digest.update(data)
-                size += len(data)
-        facts = local.stat()
-    return synced.Entry(size, 0o755 if facts.st_mode & 0o111 else 0o644, digest.hexdigest())
+    text = hashlib.sha256(os.fsencode(os.readlink(local)) + b"\0")
+    if not local.is_file():
+        return synced.Entry(0, 0o755, text.hexdigest())
+    size = _read(local, text)
+    return synced.Entry(size, _mode(local.stat()), text.hexdigest())
+
+
+def _file(local: Path, facts: os.stat_result, before: synced.Entry | None) -> synced.Entry:
+    mode = _mode(facts)
+    if before and before.mtime_ns and (before.size, before.mtime_ns) == (facts.st_size, facts.st_mtime_ns):
+        return synced.Entry(before.size, mode, before.sha256, before.mtime_ns)
+    content = hashlib.sha256()
+    size = _read(local, content)
+    # What was changed just now may be changed again within the same tick of the file system's clock.
+    settled = time.time_ns() - facts.st_mtime_ns > _TICK
+    return synced.Entry(size, mode, content.hexdigest(), facts.st_mtime_ns if settled else 0)
+
+
+def _read(local: Path, into: hashlib._Hash) -> int:
+    size = 0
+    with local.open("rb") as content:
+        while data := content.read(_CHUNK):
+            into.update(data)
+            size += len(data)
+    return size
+
+
+def _mode(facts: os.stat_result) -> int:
+    return 0o755 if facts.st_mode & 0o111 else 0o644
 
 
 def _with_targets(files: Sequence[SourceFile], wanted: set[PurePosixPath]) -> list[SourceFile]:

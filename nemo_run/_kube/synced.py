@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -24,6 +24,8 @@ class Entry:
     mode: int
     sha256: str
     """Of a file's content; of a link's text and what it leads to; empty for a directory."""
+    mtime_ns: int = field(default=0, compare=False)
+    """When the local file was changed: as long as that stays, it need not be read again. 0: it has to be."""
 
     @property
     def is_directory(self) -> bool:
@@ -64,7 +66,9 @@ def _is_in_the_way(before: Entry, now: Entry | None) -> bool:
 
 def text(entries: Entries) -> str:
     """Give the list as it is kept."""
-    rows = [[str(path), entry.size, entry.mode, entry.sha256] for path, entry in sorted(entries.items())]
+    rows = [
+        [str(path), entry.size, entry.mode, entry.sha256, entry.mtime_ns] for path, entry in sorted(entries.items())
+    ]
     return json.dumps({"version": VERSION, "files": rows}, separators=(",", ":")) + "\n"
 
 
@@ -75,7 +79,8 @@ def entries(content: str | bytes) -> dict[PurePosixPath, Entry] | None:
         if document["version"] != VERSION:
             return None
         found = {
-            PurePosixPath(path): Entry(int(size), int(mode), str(sha)) for path, size, mode, sha in document["files"]
+            PurePosixPath(path): Entry(int(size), int(mode), str(sha), int(mtime_ns))
+            for path, size, mode, sha, mtime_ns in document["files"]
         }
     except (ValueError, TypeError, KeyError):
         return None

@@ -180,7 +180,7 @@ def test_a_copy_that_broke_off_is_not_trusted(far, copy, here, there):
     assert copy().sent == 0
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"version": 1, "files": [["../up", 1, 420, "x"]]}'])
+@pytest.mark.parametrize("content", ["", "{", '{"version": 1, "files": [["../up", 1, 420, "x", 0]]}'])
 def test_a_list_that_cannot_be_read_is_not_used(copy, here, there, content, tmp_path):
     write(there.parent, up="precious")
     write(there, **{".nemo_run__manifest.json": content})
@@ -200,3 +200,24 @@ def test_our_own_directory_is_ours(copy, here, there):
     before = (there / ".nemo_run" / "manifest.json").read_text()
     assert copy(extra=texts, only_extra=True).sent == 0
     assert (there / ".nemo_run" / "manifest.json").read_text() == before
+
+
+def test_what_has_not_changed_since_is_not_read_again(copy, here, there):
+    write(here, a="1", b="2")
+    for name in "ab":
+        os.utime(here / name, ns=(10**18, 10**18))
+    copy()
+    (here / "a").write_text("3")
+    (here / "b").write_text("4")
+    os.utime(here / "b", ns=(10**18, 10**18))
+    assert copy().sent == 1
+    assert seen(there) == {"a": "3", "b": "2"}
+
+
+def test_a_change_in_the_tick_of_the_copy_is_seen(copy, here, there):
+    write(here, a="1")
+    facts = (here / "a").stat()
+    copy()
+    (here / "a").write_text("2")
+    os.utime(here / "a", ns=(facts.st_mtime_ns, facts.st_mtime_ns))
+    assert copy().sent == 1

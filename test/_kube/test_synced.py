@@ -42,6 +42,12 @@ def test_a_list_is_read_as_it_was_written():
     assert entries(text(given)) == given
 
 
+def test_when_a_file_was_changed_is_noted_and_is_no_change():
+    noted = {Path("a"): Entry(3, 0o644, "abc", 17)}
+    assert entries(text(noted))[Path("a")].mtime_ns == 17
+    assert not changes(noted, {Path("a"): FILE})
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -49,9 +55,9 @@ def test_a_list_is_read_as_it_was_written():
         "{",
         "[]",
         '{"version": 2, "files": []}',
-        '{"version": 1, "files": [["/etc/passwd", 1, 1, "x"]]}',
-        '{"version": 1, "files": [["a/../../b", 1, 1, "x"]]}',
-        '{"version": 1, "files": [["", 1, 1, "x"]]}',
+        '{"version": 1, "files": [["/etc/passwd", 1, 1, "x", 0]]}',
+        '{"version": 1, "files": [["a/../../b", 1, 1, "x", 0]]}',
+        '{"version": 1, "files": [["", 1, 1, "x", 0]]}',
         '{"version": 1, "files": [["a", 1]]}',
     ],
 )

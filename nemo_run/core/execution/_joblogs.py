@@ -119,6 +119,9 @@ class _OwnPods:
 
 def streamed(executor: KubeflowExecutor, api: KubeApi, name: str) -> Iterator[str]:
     """Yield what the caller wants to see until the job has ended; write all nodes' lines to the job's directory."""
+    if _progress.report(api, executor.namespace, name) is None:
+        _tell_silence(api, executor.namespace, name)
+        return
     inbox: queue.Queue[LogLine | Exception | None] = queue.Queue(_WAITING_MAX)
     over = threading.Event()
     ranks = RankFilter(executor.nnodes(), executor.nproc_per_node())

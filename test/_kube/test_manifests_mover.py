@@ -4,6 +4,7 @@ import copy
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import PurePosixPath
 
 import pytest
@@ -198,8 +199,9 @@ def test_its_command_ends_at_once_when_it_is_told_to():
         process.terminate()
         assert process.wait(timeout=20) == 0
     finally:
-        # The kernel ends a pod's other processes with its first; here the sleep has to be ended.
-        os.killpg(process.pid, signal.SIGKILL)
+        # The kernel ends a pod's other processes with its first; here the sleep has to be ended, if it was started.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.stdout.close()
 
 

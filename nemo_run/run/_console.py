@@ -214,6 +214,9 @@ def _write(text: str) -> None:
     except UnicodeEncodeError:  # an ASCII terminal must not end a job's log
         encoding = stream.encoding or "ascii"
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    except RuntimeError:  # in a signal handler, while the program itself is writing: around its buffer, then
+        os.write(stream.fileno(), f"{text}\n".encode(stream.encoding or "ascii", "backslashreplace"))
+        return
     stream.flush()
 
 

@@ -112,3 +112,21 @@ def test_a_program_that_set_up_logging_keeps_its_own_handlers(capsys):
             assert logger.handlers == [own]
     finally:
         logger.removeHandler(own)
+
+
+def test_a_signal_handler_may_write_while_the_program_does(monkeypatch, tmp_path):
+    """Python refuses to enter a buffered stream again that it is just writing to."""
+
+    class Busy(io.StringIO):
+        encoding = "utf-8"
+
+        def write(self, text):
+            raise RuntimeError("reentrant call inside <_io.BufferedWriter name='<stdout>'>")
+
+        def fileno(self):
+            return file.fileno()
+
+    with (tmp_path / "out").open("wb") as file:
+        monkeypatch.setattr("sys.stdout", Busy())
+        Console().print("deleted é")
+    assert (tmp_path / "out").read_text(encoding="utf-8") == "deleted é\n"

@@ -62,7 +62,7 @@ d=$1
 if [ -L "$d" ]; then d=${d%/*}; fi
 while [ -n "$d" ] && [ ! -e "$d" ]; do d=${d%/*}; done
 d=${d:-/}
-t=$d/.nemo-run-probe-$$
+t=$d/.nemo-run-probe-$2
 if (: > "$t") && rm -f "$t"; then exit 0; fi
 printf '%s\\n' "$d" "$(id -u)" "$(id -G)" "$(ls -ldn "$d")"
 exit 73
@@ -111,7 +111,8 @@ def check_writable(api: KubeApi, pod: PodRef, path: PurePosixPath, *, clock: Clo
     Raises:
         TransferError: it cannot be written; says who may write there, who we are, and what to do.
     """
-    command = ["sh", "-c", _PROBE, "sh", str(path)]
+    # Process ids are the same in every pod, and several may probe one directory.
+    command = ["sh", "-c", _PROBE, "sh", str(path), secrets.token_hex(6)]
     what = f"writing to {path} from copy pod {pod}"
     result = retried(lambda: run_exec(api, pod, command, timeout=_PROBE_TIMEOUT), what, clock)
     if result.exit_code:

@@ -132,6 +132,15 @@ def test_following_a_suspended_job_goes_on_until_its_time_is_up(serve, caplog):
     assert min(job._clock.sleeps) > 0
 
 
+def test_that_a_job_runs_is_told_once(serve, caplog):
+    running = rayjob(jobDeploymentStatus="Running", jobStatus="RUNNING", rayClusterName="c")
+    job = KubeRayJob(name="j", executor=serve(Cluster(running)))
+    job._clock = FakeClock()
+    with caplog.at_level("INFO", "nemo_run"):
+        job.logs(follow=True, timeout=30)
+    assert caplog.messages.count(f"RayJob {job.job_name}: Running/RUNNING") == 1
+
+
 def test_stopping_with_wait_ends_at_its_deadline(serve, caplog):
     job = KubeRayJob(name="j", executor=serve(Cluster(rayjob(jobDeploymentStatus="Running", rayClusterName="c"))))
     job._clock = FakeClock()

@@ -54,6 +54,7 @@ class JobLog:
         self._look = look
         self._waits_for = waits_for
         self._reason = ""
+        self._state = ""
         self._ask_again = 0.0
         self._clock = clock
         self._interval = interval
@@ -142,6 +143,9 @@ class JobLog:
         phase = self._look()
         if phase.ended:
             return phase
+        if phase.state == "RUNNING" != self._state:
+            logger.info("RayJob %s: %s", self._name, phase)
+        self._state = phase.state
         late = self._deadline is not None and self._clock.now() >= self._deadline
         if phase.state == "PENDING" and (late or self._clock.now() >= self._ask_again):
             self._tell_reason(self._waits_for(phase))

@@ -12,6 +12,7 @@ from typing import Any
 
 from nemo_run.config import SCRIPTS_DIR, Script
 from nemo_run.core.execution.base import Executor
+from nemo_run.core.execution.launcher import FaultTolerance, Launcher
 from nemo_run.core.execution.local import LocalExecutor
 from nemo_run.core.runners._main_script import main_source, mentions_main
 from nemo_run.core.serialization.yaml import YamlSerializer
@@ -46,6 +47,7 @@ def submission(name: str, task: Any, executor: Executor, *, serialize_metadata: 
     An inline script becomes ``scripts/<name>.sh``, a Partial its serialised
     configuration; both configurations are also kept as YAML to read.
     """
+    _tell_unused(name, executor)
     if not isinstance(task, Script):
         _write_yaml(name, task, executor)
         return _of_partial(name, task, executor)
@@ -55,6 +57,21 @@ def submission(name: str, task: Any, executor: Executor, *, serialize_metadata: 
     if executor.supports_launcher_transform() and (other := executor.get_launcher().transform(command)):
         command, files = _script_command(name, other, executor)
     return _with_macros(Submission(name, executor, command, dict(task.env or {}), dict(task.metadata or {}), files))
+
+
+def _tell_unused(name: str, executor: Executor) -> None:
+    """Warn of what the executor's launcher is told and does nothing with here, as it is for other executors."""
+    launcher = executor.get_launcher()
+    kind, where = type(launcher).__name__, executor.info()
+    if type(launcher).transform is not Launcher.transform and not executor.supports_launcher_transform():
+        logger.warning("%s: %s has no use for the launcher %s; the command runs without it", name, where, kind)
+    if isinstance(launcher, FaultTolerance):
+        flags = ("cfg_path", "finished_flag_file", "job_results_file")
+        if given := ", ".join(flag for flag in flags if getattr(launcher, flag)):
+            logger.warning(
+                "%s: %s has no use for %s of %s; ft_launcher reads FAULT_TOL_CFG_PATH in env_vars",
+                *(name, where, given, kind),
+            )
 
 
 def _with_macros(made: Submission) -> Submission:

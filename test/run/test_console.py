@@ -74,6 +74,14 @@ def test_a_terminal_gets_colour_around_the_same_words(colours):
     assert "[bold]changed[/bold]" in plain
 
 
+def test_a_terminal_without_colour_gets_none(colours, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    with redirect_stdout(Terminal()) as terminal:
+        everything(Console())
+    codes = {code for codes in re.findall(r"\x1b\[([0-9;]*)m", terminal.getvalue()) for code in codes.split(";")}
+    assert codes <= {"0", "1", "2", "3"}  # bold, dim and italic are no colours
+
+
 def test_a_jobs_own_output_passes_unchanged(capsys):
     Console().output("", "\x1b[31mred\x1b[0m [bold]x[/bold] 50%\r100%")
     assert capsys.readouterr().out == "\x1b[31mred\x1b[0m [bold]x[/bold] 50%\r100%\n"

@@ -42,9 +42,9 @@ def of_trainjob(count: int) -> Nodes:
 
 
 def of_environment(count: int, processes: int, env: Mapping[str, str]) -> Nodes:
-    """Give what *env* says of this machine, as one node of a Slurm allocation or alone."""
+    """Give what *env* says of this machine, as one of *count* nodes or alone."""
     rank = env.get("NODE_RANK") or env.get("SLURM_NODEID") or "0"
-    head, port = env.get("MASTER_ADDR", "localhost"), env.get("MASTER_PORT", "")
+    head, port = env.get("MASTER_ADDR") or "localhost", env.get("MASTER_PORT") or ""
     return Nodes(count > 1, str(count), str(processes), rank if count > 1 else "0", head, port)
 
 

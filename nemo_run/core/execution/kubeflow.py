@@ -209,6 +209,11 @@ class KubeflowExecutor(Executor):
         layout = self.workdir()
         return str(layout.code_dir) if layout else ""
 
+    def create_job_dir(self) -> None:
+        """Make the job's directory on this machine; tell here of deprecated arguments, before threads launch jobs."""
+        super().create_job_dir()
+        self._warn_replaced()
+
     def path_in_job(self, path: str) -> str | None:
         """Give where the job finds *path*, a file below ``job_dir``; None without a workdir."""
         layout = self.workdir()
@@ -454,8 +459,11 @@ class KubeflowExecutor(Executor):
         return "2.1" if self.trainer_api == "2.1" else "2.2"
 
     def _built(self, name: str, command: list[str]) -> _kubeflow_job.Built:
-        warn_replaced(self.workdir(), deprecated="workdir_pvc, workdir_pvc_path")
+        self._warn_replaced()
         return _kubeflow_job.built(self, name, command, self._dialect())
+
+    def _warn_replaced(self) -> None:
+        warn_replaced(self.workdir(), deprecated="workdir_pvc, workdir_pvc_path")
 
     def _handling(self, name: str, command: list[str]) -> dict[str, Any]:
         """Give how a refusal of the manifest is to be handled; tell what there is to tell about it."""

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from nemo_run.core.execution._torchrun import launched, of_environment
+from nemo_run.core.execution._torchrun import Nodes, launched, of_environment
 from nemo_run.core.execution.base import Executor
+from nemo_run.core.execution.launcher import FaultTolerance, Launcher, Torchrun
+from nemo_run.exceptions import ConfigError
 
 
 @dataclass(kw_only=True)
@@ -18,7 +20,10 @@ class LocalExecutor(Executor):
     ntasks_per_node: int = 1
     """How many processes torchrun starts."""
     nodes: int = 1
-    """How many nodes torchrun is told; they are all this machine."""
+    """
+    How many nodes torchrun is told. A script is run on each of them, this machine being one; they
+    meet at ``MASTER_ADDR`` and ``MASTER_PORT``, and ``NODE_RANK`` or ``SLURM_NODEID`` says which is which.
+    """
 
     def assign(self, exp_id: str, exp_dir: str, task_id: str, task_dir: str) -> None:
         """Take a job of an experiment."""
@@ -35,12 +40,31 @@ class LocalExecutor(Executor):
         return self.ntasks_per_node
 
     def launcher_command(self, cmd: Sequence[str]) -> list[str]:
-        """Give what runs *cmd* under this executor's launcher: torchrun, a profiler, or nothing."""
+        """
+        Give what runs *cmd* under this executor's launcher: torchrun, a profiler, or nothing.
+
+        Raises:
+            ConfigError: torchrun is told of several nodes, and nothing says where they meet.
+        """
+        launcher = self.get_launcher()
         nodes = of_environment(self.nnodes(), self.nproc_per_node(), os.environ)
-        # Made from the experiment's id, so that equal jobs have equal commands.
-        rdzv_id = str(crc32((self.experiment_id or "").encode()) % 10000 + 1)
-        command = launched(cmd, self.get_launcher(), nodes, rdzv_id=rdzv_id)
+        command = launched(cmd, launcher, nodes, rdzv_id=self._meeting(launcher, nodes))
         if prefix := self.get_launcher_prefix():
             entrypoint, postfix = self.get_nsys_entrypoint()
             return [entrypoint, *prefix, *command, *([postfix] if postfix else [])]
         return command
+
+    def _meeting(self, launcher: Launcher, nodes: Nodes) -> str:
+        """Give an id by which the agents of one job know each other: the same on all nodes, and in equal jobs."""
+        if not nodes.several:
+            place = self.experiment_id or ""
+        elif "MASTER_ADDR" in os.environ or not isinstance(launcher, Torchrun | FaultTolerance) or launcher.rdzv_id:
+            place = f"{nodes.head}:{nodes.port}"
+        else:
+            raise ConfigError(
+                "nodes",
+                self.nodes,
+                "this machine is one of them, and nothing says where they meet: set MASTER_ADDR, MASTER_PORT and"
+                " NODE_RANK in each node's environment; for more processes on this machine there is ntasks_per_node",
+            )
+        return str(crc32(place.encode()) % 10000 + 1)

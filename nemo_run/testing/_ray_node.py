@@ -376,8 +376,8 @@ def _preface(job: str, entrypoint: str) -> str:
 
 
 def _expanded(value: str) -> str:
-    """Put in the variables that a runtime environment refers to."""
-    return re.sub(r"\$\{(\w+)\}", lambda match: os.environ.get(match[1], match[0]), value)
+    """Put in the variables that a runtime environment refers to, as Ray 2.60 does."""
+    return re.sub(r"\$\{[A-Z0-9_]+\}", "", os.path.expandvars(value))
 
 
 def _end(number: int, _: object) -> None:

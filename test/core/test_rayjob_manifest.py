@@ -3,6 +3,7 @@
 import getpass
 
 import pytest
+import yaml
 
 from nemo_run.core.execution._rayjob import RayJobSpec, origins, rayjob, runner_text, shell_text
 from nemo_run.core.execution.kuberay import KubeRayExecutor, KubeRayWorkerGroup
@@ -103,6 +104,52 @@ def test_the_submitter_can_run_where_the_job_can():
             "containers": [{**SUBMITTER, "image": "registry/ray", "env": [{"name": "A", "value": "1"}]}],
         }
     }
+
+
+def test_the_submitter_can_be_spared_what_the_ray_pods_have():
+    taint = {"key": "gpu", "operator": "Exists"}
+    executor = KubeRayExecutor(tolerations=[taint], submitter={"tolerations": None, "nodeSelector": {"cpu": "yes"}})
+    assert job(executor)["spec"]["submitterPodTemplate"] == {
+        "spec": {"restartPolicy": "Never", "nodeSelector": {"cpu": "yes"}, "containers": [SUBMITTER]}
+    }
+
+
+@pytest.mark.parametrize(("name", "hint"), [("service_account_name", "serviceAccountName"), ("nodeSelektor", "remove")])
+def test_a_field_that_the_submitter_cannot_have_is_named(name, hint):
+    with pytest.raises(ConfigError, match=f"submitter='{name}'.*{hint}"):
+        job(KubeRayExecutor(submitter={name: "x"}))
+
+
+def test_a_runtime_environment_that_no_shell_can_change_is_sent_as_it_is():
+    given = "pip: [a==1]  # two\nenv_vars: {A: yes}\n"
+    spec = job(runtime_env=given)["spec"]
+    assert spec["runtimeEnvYAML"] == given
+    assert spec["submitterPodTemplate"] == {"spec": {"restartPolicy": "Never", "containers": [SUBMITTER]}}
+
+
+def test_what_a_shell_would_expand_in_a_runtime_environment_is_put_in_by_that_shell():
+    """Types, anchors and quotes stay as they are written."""
+    given = "env_vars: &all {A: $HOME, '`k`': \"$$\", N: '1'}\nagain: *all\nconfig: {eager: yes, n: 1}\n"
+    executor = KubeRayExecutor(
+        submitter={"containers": [{"name": "ray-job-submitter", "env": [{"name": "A", "value": "1"}]}]}
+    )
+    spec = job(executor, runtime_env=given)["spec"]
+    held = "${NEMO_RUN_DOLLAR}"
+    assert yaml.safe_load(spec["runtimeEnvYAML"]) == {
+        "env_vars": (all_ := {"A": f"{held}HOME", "${NEMO_RUN_BACKTICK}k${NEMO_RUN_BACKTICK}": held * 2, "N": "1"}),
+        "again": all_,
+        "config": {"eager": True, "n": 1},
+    }
+    assert spec["submitterPodTemplate"]["spec"]["containers"] == [
+        {
+            **SUBMITTER,
+            "env": [
+                {"name": "A", "value": "1"},
+                {"name": "NEMO_RUN_DOLLAR", "value": "$$"},
+                {"name": "NEMO_RUN_BACKTICK", "value": "`"},
+            ],
+        }
+    ]
 
 
 def test_a_job_can_run_on_a_cluster_that_is_there():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import getpass
+import json
 import threading
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -194,6 +195,19 @@ def test_runtime_env_values_keep_their_types(kube, job, tmp_path):
     import yaml
 
     assert yaml.safe_load(from_dict["spec"]["runtimeEnvYAML"]) == given
+
+
+AWKWARD = 'a$$b `id` $(RAY_JOB_SUBMISSION_ID) $(id) \\\\$x é "q" it\'s $NOWHERE ${'
+
+
+@pytest.mark.parametrize("form", [dict, "{{env_vars: {{A: {}}}}} # costs $5".format], ids=["dict", "yaml"])
+def test_no_shell_on_the_way_to_ray_looks_into_the_runtime_env(kube, job, capsys, form):
+    """KubeRay puts it into the submitter's script in double quotes, and the kubelet rewrites that once more."""
+    given = {"env_vars": {"A": AWKWARD}} if form is dict else form(json.dumps(AWKWARD))
+    job.executor.submitter = {"containers": [{"name": "ray-job-submitter", "env": [{"name": "B", "value": "b"}]}]}
+    job.start(command="printenv A", workdir=None, runtime_env_yaml=given)
+    assert ended(job)["jobStatus"] == "SUCCEEDED"
+    assert f"\n{AWKWARD}\n" in capsys.readouterr().out
 
 
 def test_a_dry_run_sends_nothing_and_masks_what_it_prints(kube, job, capsys):

@@ -11,7 +11,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from nemo_run._kube.layout import WorkdirLayout
-from nemo_run._kube.manifests.pods import PodShape, label_map, pod_spec, prune, string_map
+from nemo_run._kube.manifests.fields import POD_SPEC, known_fields
+from nemo_run._kube.manifests.pods import PodShape, label_map, literal, pod_spec, prune, string_map
 from nemo_run._kube.mounts import Json
 from nemo_run._kube.names import LABEL_MAX, RAYJOB_MAX, stable_label
 from nemo_run._kube.resources import RAYJOB
@@ -35,6 +36,8 @@ COMMAND_SHOWN = 4096
 ENTRYPOINT_MAX = 120_000
 """Bytes of one argument that Linux takes (131072), less what the submitter adds."""
 
+_EXPANDED = {"$": "NEMO_RUN_DOLLAR", "`": "NEMO_RUN_BACKTICK"}
+"""The characters that a shell looks for in double quotes, and variables of the submitter that hold one each."""
 _SHORTENED = LABEL_MAX - len("-raycluster-abcde-head-svc")
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 _SUBMITTER_RESOURCES = {"requests": {"cpu": "500m", "memory": "200Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
@@ -88,12 +91,12 @@ def rayjob(executor: KubeRayExecutor, job: RayJobSpec) -> Json:
         **_cluster(executor, job),
         **prune(
             {
-                "runtimeEnvYAML": job.runtime_env,
+                "runtimeEnvYAML": job.runtime_env and unexpanded(job.runtime_env),
                 "activeDeadlineSeconds": executor.active_deadline_seconds,
                 "preRunningDeadlineSeconds": executor.pre_running_deadline_seconds,
             }
         ),
-        "submitterPodTemplate": submitter(executor),
+        "submitterPodTemplate": submitter(executor, runtime_env=job.runtime_env),
     }
     return {"apiVersion": RAYJOB.api_version, "kind": RAYJOB.kind, "metadata": metadata, "spec": spec}
 
@@ -136,12 +139,50 @@ def _cluster(executor: KubeRayExecutor, job: RayJobSpec) -> Json:
     return {"rayClusterSpec": body["spec"], "shutdownAfterJobFinishes": True, **ends}
 
 
-def submitter(executor: KubeRayExecutor) -> Json:
+def unexpanded(runtime_env: str) -> str:
+    """
+    Give a runtime environment, which is YAML, such that Ray gets it as it is.
+
+    KubeRay writes it as JSON and in double quotes into what the submitter's bash
+    runs (``strconv.Quote`` in KubeRay 1.7 job.go), so that bash expands ``$`` and
+    backticks, and before that the kubelet ``$(NAME)`` and ``$$``. A backslash of
+    ours is doubled on the way and stops neither. What bash puts in for a variable
+    it leaves alone: so each such character becomes one.
+    """
+    if not any(character in runtime_env for character in _EXPANDED):
+        return runtime_env
+    import yaml
+
+    document = yaml.compose(runtime_env, Loader=yaml.SafeLoader)
+    _protect(document, set())
+    return str(yaml.serialize(document, Dumper=yaml.SafeDumper, allow_unicode=True))
+
+
+def _protect(node: Any, done: set[int]) -> None:
+    """Replace the characters in all texts below *node*, keys included, but those of an alias only once."""
+    if id(node) in done:
+        return
+    done.add(id(node))
+    if isinstance(node.value, str):
+        node.value = re.sub("[$`]", lambda match: f"${{{_EXPANDED[match[0]]}}}", node.value)
+    else:
+        for each in node.value:
+            for part in each if isinstance(each, tuple) else (each,):
+                _protect(part, done)
+
+
+def submitter(executor: KubeRayExecutor, *, runtime_env: str | None = None) -> Json:
     """
     Give the template of the pod that submits the job.
 
     Without one KubeRay's own has neither pull secrets nor tolerations nor a
     service account; with one it adds no restart policy, and a Job needs it.
+
+    Args:
+        runtime_env: the job's runtime environment; the pod has the variables that `unexpanded` makes of it.
+
+    Raises:
+        ConfigError: ``submitter`` has a field that no pod spec has.
     """
     shape = mover_shape(executor)
     own = PodShape(
@@ -151,7 +192,16 @@ def submitter(executor: KubeRayExecutor) -> Json:
         security_context=shape.security_context,
     )
     container = {"name": SUBMITTER_CONTAINER, "image": executor.image, "resources": _SUBMITTER_RESOURCES}
-    spec = pod_spec({"restartPolicy": "Never", **own.spec(), "containers": [container]}, executor.submitter)
+    theirs, _ = known_fields(executor.submitter, POD_SPEC, argument="submitter", strict=True)
+    spec = pod_spec({"restartPolicy": "Never", **own.spec(), "containers": [container]}, theirs)
+    held = [
+        {"name": variable, "value": literal(character)}
+        for character, variable in _EXPANDED.items()
+        if character in (runtime_env or "")
+    ]
+    if held:
+        first = spec["containers"][0]
+        spec["containers"][0] = {**first, "env": [*(first.get("env") or ()), *held]}
     return {"spec": spec}
 
 

@@ -150,9 +150,4 @@ def runtime_env_text(given: Any, *, is_file: Callable[[str], bool], read: Callab
         raise ConfigError("runtime_env_yaml", given, f"it is no YAML: {error}") from error
     if not isinstance(document, Mapping):
         raise ConfigError("runtime_env_yaml", given, "there is no such file, and as YAML it is no mapping")
-    if "$" in text or "`" in text:
-        logger.warning(
-            "runtime_env_yaml holds '$' or '`', which the shell of KubeRay's submitter expands; put such values into"
-            " the executor's env_vars, where they stay as they are"
-        )
     return text

@@ -26,7 +26,15 @@ def environment(version: str) -> Path:
         if not done.exists() or not (directory / "bin" / "python").exists():
             shutil.rmtree(directory, ignore_errors=True)
             _call(sys.executable, "-m", "venv", str(directory))
-            pip = (str(directory / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check")
+            pip = (
+                str(directory / "bin" / "python"),
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--no-compile",
+                "--disable-pip-version-check",
+            )
             _call(*pip, f"nemo-run=={version}", _NEEDS)
             done.touch()
     return directory

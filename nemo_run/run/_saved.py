@@ -31,7 +31,7 @@ from nemo_run.core.runners._main_script import main_source, mentions_main
 from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer, unpacked
 from nemo_run.exceptions import ConfigError, ExperimentError, ExperimentNotFound
 from nemo_run.package_info import __version__
-from nemo_run.run import _store
+from nemo_run.run import _store, _unknown_classes
 from nemo_run.run.job import AppState, Job, JobGroup
 
 NAME_MAX = 200
@@ -245,7 +245,7 @@ def _is_nan(value: Any) -> bool:
 
 def _deserialized(path: Path, text: str) -> Any:
     try:
-        return ZlibJSONSerializer().deserialize(text)
+        return _unknown_classes.restored(text)
     except Exception as error:  # whatever a class of the user's raises while it is imported
         raise ExperimentError(f"{path} cannot be read; it was left as it is: {error}") from error
 

@@ -31,7 +31,7 @@ from nemo_run.exceptions import (
     NotFound,
     Rejected,
 )
-from nemo_run.run import _store
+from nemo_run.run import _store, _unknown_classes
 from nemo_run.run._lines import LineReader
 from nemo_run.run._submission import Submission
 from nemo_run.run.backends._following import Following
@@ -483,7 +483,7 @@ def _restored(app_id: str, entry: Mapping[str, Any], experiment_id: str, task: s
     import fiddle as fdl
 
     try:
-        executor: KubeflowExecutor = fdl.build(ZlibJSONSerializer().deserialize(entry["executor"]))
+        executor: KubeflowExecutor = fdl.build(_unknown_classes.restored(entry["executor"]))
     except Exception as error:  # whatever a class of the user's raises while it is imported
         logger.warning("%s: its executor cannot be read any more: %s", app_id, error)
         return None

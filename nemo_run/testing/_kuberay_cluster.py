@@ -45,6 +45,7 @@ class RayClusters:
             what = "metadata" if reason.endswith("Metadata") else "spec"
             self._tell(cluster, reason, f"The RayCluster {what} is invalid {namespace}/{name}: {text}")
             return
+        cluster = pods.named(cluster, self._version)
         failure = None
         if cluster["spec"].get("suspend"):
             self._delete(cluster, self._pods(cluster), "Deleted")

@@ -25,6 +25,7 @@ class Owned:
     def __init__(self, store: Store, dashboards: Dashboards, *, version: str, later: Later) -> None:
         self._store = store
         self._dashboards = dashboards
+        self._version = version
         self._release = release(version)
         self._later = later
         self._jobs = JobController(store, pod=submitter.pod)
@@ -36,7 +37,7 @@ class Owned:
         if found is not None or spec.get("clusterSelector"):
             if found is None:
                 self._later(RAYJOB, meta["namespace"], meta["name"], RETRY)
-            return found
+            return found and pods.named(found, self._version)
         wanted: Json = {
             "apiVersion": RAYCLUSTER.api_version,
             "kind": RAYCLUSTER.kind,
@@ -59,7 +60,7 @@ class Owned:
             self._later(RAYJOB, meta["namespace"], meta["name"], RETRY)
             return None
         self.tell(job, "CreatedRayCluster", f"Created RayCluster {meta['namespace']}/{name}", "Normal")
-        return made
+        return pods.named(made, self._version)
 
     def service(self, job: Json, cluster: Json) -> None:
         """Have the Service that is named after the RayJob."""

@@ -8,6 +8,7 @@ from typing import Any
 from nemo_run._kube.resources import POD, RAYCLUSTER
 from nemo_run.testing._jobset import owner
 from nemo_run.testing._kinds import SERVICE
+from nemo_run.testing._kuberay_rules import release
 from nemo_run.testing._networks import NAMES
 from nemo_run.testing._podrules import quantity
 from nemo_run.testing._store import copied
@@ -128,6 +129,24 @@ def service_name(cluster: Json) -> str:
     """Give the name of the Service in front of the head."""
     own = (cluster["spec"]["headGroupSpec"].get("headService") or {}).get("metadata") or {}
     return str(own.get("name") or f"{cluster['metadata']['name']}-head-svc")
+
+
+def named(cluster: Json, version: str) -> Json:
+    """
+    Give *cluster* with the name that its head's Service has from KubeRay of this *version*.
+
+    Up to 1.3 a long one loses its beginning (CheckName in KubeRay 1.3 util.go); later ones refuse long clusters.
+    """
+    name = service_name(cluster)
+    own = (cluster["spec"]["headGroupSpec"].get("headService") or {}).get("metadata") or {}
+    if release(version) >= (1, 4) or own.get("name"):
+        return cluster
+    kept = name[-_STEM:]
+    if not kept[0].isalpha():
+        kept = f"r{kept[1:]}"
+    cluster = copied(cluster)
+    cluster["spec"]["headGroupSpec"]["headService"] = {"metadata": {**own, "name": kept}}
+    return cluster
 
 
 def ports(cluster: Json) -> dict[str, int]:

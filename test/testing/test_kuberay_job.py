@@ -267,13 +267,18 @@ def test_a_lost_submitter_does_not_run_the_job_twice(rays):
 
 
 def test_release_1_3(tmp_path):
-    """Its clusters have another name, and what is invalid is told by an Event alone."""
+    """Its clusters and Services have other names, and what is invalid is told by an Event alone."""
     with ray_node(tmp_path, "1.3") as rays:
         status = rays.run("j", "echo hello")
         assert re.fullmatch("j-raycluster-[a-z0-9]{5}", status["rayClusterName"])
         assert [each["metadata"]["name"] for each in rays.node.list(SERVICE)] == [
             f"{status['rayClusterName']}-head-svc"
         ]
+        cluster = rays.run(name := "j" + "x" * 40, "echo hello", cluster=spec(workers=1))["rayClusterName"]
+        assert rays.output(name) == "hello\n"
+        short = f"{cluster}-head-svc"[-50:]
+        assert (short[0], rays.node.get(short, SERVICE)["spec"]["selector"]["ray.io/cluster"]) == ("x", cluster)
+        assert rays.node.get(cluster, RAYCLUSTER)["status"]["head"]["serviceName"] == short
         rays.node.create(RAYJOB, rayjob("bad", "true", ttlSecondsAfterFinished=5))
         rays.node.until(lambda: rays.node.events("bad", kind="RayJob"))
         assert "status" not in rays.node.get("bad", RAYJOB)

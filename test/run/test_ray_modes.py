@@ -55,6 +55,14 @@ def test_every_release_runs_a_job_to_its_end(every_release, capsys, tmp_path):
     assert len(job.job_name) <= 47
 
 
+def test_a_directory_can_be_named_after_the_job(tmp_path):
+    executor = workdir_executor(code_subpath="{job_name}/{workdir}")
+    job = KubeRayJob(name="eval 1", executor=executor).start("x", workdir=str(tree(tmp_path / "src", {})), dryrun=True)
+    assert job["metadata"]["annotations"]["nemo-run/code-dir"] == "/nemo_run/eval 1/src"
+    cluster = KubeRayCluster(name="dev", executor=executor).create(dryrun=True)
+    assert cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["workingDir"] == "/nemo_run/dev"
+
+
 def test_without_kuberay_that_is_what_is_said():
     with LocalKube():
         with pytest.raises(NotFound, match="install KubeRay"):

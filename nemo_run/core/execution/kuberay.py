@@ -209,12 +209,15 @@ class KubeRayExecutor(Executor):
         self.job_dir = os.path.join(exp_dir, task_dir)
         self.job_name = task_id
 
-    def workdir(self, local_dir: str | None = None) -> WorkdirLayout | None:
+    def workdir(self, local_dir: str | None = None, *, job_name: str | None = None) -> WorkdirLayout | None:
         """
         Say where on the volume the code lies; None without *workdir_volume_mount*.
 
         With *local_dir*, the directory whose content is to be copied there, the
         first of *volume_mounts* stands in for a missing *workdir_volume_mount*.
+
+        Args:
+            job_name: what {job_name} stands for, unless an experiment has said it: the name of a RayJob or RayCluster.
 
         Raises:
             ConfigError: the fields contradict each other, or what Kubernetes can do.
@@ -228,7 +231,7 @@ class KubeRayExecutor(Executor):
             values={
                 "user": current_user(),
                 "experiment_id": self.experiment_id,
-                "job_name": self.job_name,
+                "job_name": self.job_name or job_name,
                 "workdir": None if local_dir is None else os.path.basename(os.path.abspath(local_dir)),
             },
             first_mount=local_dir is not None,
@@ -241,7 +244,12 @@ class KubeRayExecutor(Executor):
         return "" if layout is None else str(layout.code_dir)
 
     def get_cluster_body(
-        self, name: str, *, local_dir: str | None = None, pre_ray_start_commands: Sequence[str] = ()
+        self,
+        name: str,
+        *,
+        local_dir: str | None = None,
+        pre_ray_start_commands: Sequence[str] = (),
+        job_name: str | None = None,
     ) -> dict[str, Any]:
         """
         Give the manifest of a RayCluster called *name*, shortened if KubeRay would refuse it.
@@ -249,11 +257,12 @@ class KubeRayExecutor(Executor):
         Args:
             local_dir: the directory whose content the Ray containers start in.
             pre_ray_start_commands: shell commands that run before Ray in every Ray container; one that fails ends it.
+            job_name: what {job_name} stands for in *code_subpath*.
 
         Raises:
             ConfigError: the fields contradict each other, or what Kubernetes or KubeRay can do.
         """
-        layout = self.workdir(local_dir)
+        layout = self.workdir(local_dir, job_name=job_name)
         body = raycluster(self, name, layout, pre_ray_start_commands=pre_ray_start_commands)
         self.tell_what_is_passed(layout)
         return body

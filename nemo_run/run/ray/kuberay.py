@@ -219,7 +219,7 @@ class KubeRayCluster:
         return _connected(self.executor)
 
     def _body(self, commands: Sequence[str]) -> Json:
-        body = self.executor.get_cluster_body(self.cluster_name, pre_ray_start_commands=commands)
+        body = self.executor.get_cluster_body(self.cluster_name, pre_ray_start_commands=commands, job_name=self.name)
         labels = own_labels(self.executor.experiment_id, self.name)
         metadata = {**body["metadata"], "namespace": self._namespace}
         return {**body, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), **labels}}}
@@ -392,7 +392,7 @@ class KubeRayJob:
 
     def _layout(self, directory: Path | None) -> WorkdirLayout | None:
         """Say where the code goes; without a directory, only what ``workdir_volume_mount`` names."""
-        layout = self.executor.workdir(None if directory is None else str(directory))
+        layout = self.executor.workdir(None if directory is None else str(directory), job_name=self.name)
         if layout is None and directory is not None:
             raise ConfigError(
                 "workdir",

@@ -57,7 +57,8 @@ def test_every_release_runs_a_job_to_its_end(every_release, capsys, tmp_path):
 
 def test_a_directory_can_be_named_after_the_job(tmp_path):
     executor = workdir_executor(code_subpath="{job_name}/{workdir}")
-    job = KubeRayJob(name="eval 1", executor=executor).start("x", workdir=str(tree(tmp_path / "src", {})), dryrun=True)
+    code = str(tree(tmp_path / "src", {"a": ""}))
+    job = KubeRayJob(name="eval 1", executor=executor).start("x", workdir=code, dryrun=True)
     assert job["metadata"]["annotations"]["nemo-run/code-dir"] == "/nemo_run/eval 1/src"
     cluster = KubeRayCluster(name="dev", executor=executor).create(dryrun=True)
     assert cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["workingDir"] == "/nemo_run/dev"

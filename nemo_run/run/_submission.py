@@ -38,6 +38,8 @@ class Submission:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     """Texts that must be there when it starts, by path below ``$NEMO_RUN_DIR``, where the job is sent no files."""
+    index: int = 0
+    """Which of the tasks it is that share a job directory."""
 
 
 def submission(name: str, task: Any, executor: Executor, *, serialize_metadata: bool = True) -> Submission:

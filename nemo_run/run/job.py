@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -264,7 +264,10 @@ class JobGroup(ConfigurableMixin):
         """Write what the tasks need into their job directory."""
         self.executor.create_job_dir()
         self._submissions = [
-            submission(f"{self.id}-{index}", task, executor, serialize_metadata=serialize_metadata_for_scripts)
+            replace(
+                submission(f"{self.id}-{index}", task, executor, serialize_metadata=serialize_metadata_for_scripts),
+                index=index,
+            )
             for index, (task, executor) in enumerate(zip(self.tasks, self.executors, strict=True))
         ]
 

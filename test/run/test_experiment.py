@@ -294,6 +294,16 @@ def test_a_group_runs_its_tasks_side_by_side(tmp_path):
     assert len(exp.jobs[0].handles) == 2
 
 
+def test_each_task_of_a_group_keeps_its_output_under_its_number():
+    with run.Experiment("group") as exp:
+        exp.add([run.Script(inline=f"echo {name}") for name in "ab"], name="pair")
+        exp.run()
+    assert [Path(exp._exp_dir, "pair", f"log-allranks_{number}.out").read_text() for number in range(2)] == [
+        "a\n",
+        "b\n",
+    ]
+
+
 def test_logs_are_printed_again_later_and_filtered(capsys):
     launch(train="for i in 1 2 3; do echo step $i; done; printf 'no newline'")
     capsys.readouterr()

@@ -76,7 +76,7 @@ class LocalBackend:
                 start_new_session=True,
             )
         self._children[app_id] = child
-        _show_as(log, job_dir / "log-allranks_0.out")
+        _show_as(log, job_dir / f"log-allranks_{submission.index}.out")
         _store.write_text(directory / "process.json", json.dumps({"pid": child.pid, "started": started(child.pid)}))
         self._remember({app_id: (AppState.RUNNING, directory, submission.name)})
         return self._record(app_id, [AppState.RUNNING.name, app_id, str(directory), [submission.name]])

@@ -38,7 +38,8 @@ LINGER = 30.0
 """Seconds for which the tails are read after the job has ended."""
 BATCHES = 64
 """Pieces of up to 64 KiB of log that may wait to be written; then reading waits."""
-_STEP = 0.05
+_STEP, _BUSY_STEP = 0.05, 0.001
+"""Seconds between two looks for lines; the kubelet may send each line by itself, so that few of them are in a look."""
 _JOIN = 2.0
 _LONGEST_PAUSE = 30.0
 """Seconds between two questions whether the job has ended where none of them is answered."""
@@ -260,19 +261,22 @@ class LogFollower:
         """Write what comes for so long."""
         end = self._clock.now() + seconds
         while (left := end - self._clock.now()) > 0 and not self._stop.is_set():
-            self._drain()
+            busy = self._drain()
             if until_quiet and not self._alive():
                 return
             if self._news and self._pods and not self._tails:
                 self._tell()
-            self._clock.sleep(min(_STEP, left))
+            self._clock.sleep(min(_BUSY_STEP if busy else _STEP, left))
 
-    def _drain(self) -> None:
+    def _drain(self) -> bool:
+        """Write what has come so far; tell whether anything has."""
+        came = False
         while True:
             try:
                 item = self._inbox.get_nowait()
             except queue.Empty:
-                return
+                return came
+            came = True
             if isinstance(item, KubeError):
                 if not self._outlasts("logs", item):
                     raise item

@@ -99,10 +99,10 @@ class PodWatch(threading.Thread):
         self._interval = min(self._interval, interval)
         before = dict(self._known)
         now = self._list()
-        behind = {uid for uid in before.keys() | now.keys() if before.get(uid) != now.get(uid)}
+        behind = {uid for uid in before.keys() | now.keys() if _version(before, uid) != _version(now, uid)}
         deadline = time.monotonic() + seconds
         while behind and time.monotonic() < deadline and not self._over.wait(_STEP):
-            behind = {uid for uid in behind if self._known.get(uid) == before.get(uid)}
+            behind = {uid for uid in behind if self._known.get(uid) is before.get(uid)}
         for uid in behind:
             self._tell(now.get(uid) or before[uid], gone=uid not in now)
 
@@ -133,3 +133,8 @@ class PodWatch(threading.Thread):
         for pod in pods.values():
             self._tell(pod, gone=False)
         self._over.wait(self._interval)
+
+
+def _version(pods: dict[str, Json], uid: str) -> str | None:
+    """Give which version of a pod is there: the same one reads otherwise in a list, which tells each kind only once."""
+    return pods[uid]["metadata"].get("resourceVersion", "") if uid in pods else None

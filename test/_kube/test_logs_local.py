@@ -2,26 +2,51 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from nemo_run._kube.api import KubeApi, connect
-from nemo_run._kube.demux import LogLine
+from nemo_run._kube.demux import GAP, LogLine
 from nemo_run._kube.logs import LogFollower
+from nemo_run._kube.podwatch import PodWatch
 from nemo_run._kube.resources import POD
+from nemo_run._kube.waiting import poll_until
 from nemo_run.testing import Cut, LocalKube, Respond
 
 SOON = 60.0
 
 
+@pytest.fixture(scope="module")
+def kube() -> Iterator[LocalKube]:
+    with LocalKube(claims=["shared"]) as kube:
+        yield kube
+
+
 @pytest.fixture
-def api(kube: LocalKube) -> KubeApi:
-    return connect()
+def api(kube: LocalKube) -> Iterator[KubeApi]:
+    """Give the door to a cluster without pods."""
+    api = connect(kubeconfig=kube.kubeconfig)
+    yield api
+    for pod in api.list(POD, "default"):
+        api.delete(POD, "default", pod["metadata"]["name"], grace_seconds=0)
+    poll_until(lambda: api.list(POD, "default"), lambda pods: not pods, what="no pods", timeout=SOON, interval=0.02)
+    for file in kube.claim("shared").iterdir():
+        file.unlink()
 
 
 def start(api: KubeApi, name: str, script: str, *, restart: str = "Never", node: int = 0, sidecar: str = "") -> None:
-    container = {"name": "node", "image": "i", "command": ["sh", "-c", script]}
+    """Start a pod that runs *script*, the claim at ``/data``."""
+    container = {
+        "name": "node",
+        "image": "i",
+        "command": ["sh", "-c", script],
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    }
     injected = {"name": "istio-proxy", "image": "i", "command": ["sh", "-c", sidecar]}
     api.create(
         POD,
@@ -37,20 +62,25 @@ def start(api: KubeApi, name: str, script: str, *, restart: str = "Never", node:
             "spec": {
                 "restartPolicy": restart,
                 "terminationGracePeriodSeconds": 0,
+                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "shared"}}],
                 "containers": [injected, container] if sidecar else [container],
             },
         },
     )
 
 
-def follow(api: KubeApi) -> tuple[list[LogLine], list[str]]:
-    """Follow until each pod has ended."""
+def follow(api: KubeApi, seen: Callable[[LogLine], None] = bool) -> tuple[list[LogLine], list[str]]:
+    """Follow until each pod has ended; tell *seen* of each line."""
     lines: list[LogLine] = []
     states: list[str] = []
     deadline = time.monotonic() + SOON
 
+    def write(line: LogLine) -> None:
+        lines.append(line)
+        seen(line)
+
     def finished() -> bool:
-        assert time.monotonic() < deadline, (lines, states)
+        assert time.monotonic() < deadline, (lines[-20:], states)
         pods = api.list(POD, "default", labels="job=x")
         return bool(pods) and all(pod["status"].get("phase") in ("Succeeded", "Failed") for pod in pods)
 
@@ -59,7 +89,7 @@ def follow(api: KubeApi) -> tuple[list[LogLine], list[str]]:
         "default",
         selector="job=x",
         container="node",
-        write=lines.append,
+        write=write,
         on_state=states.append,
         finished=finished,
         interval=0.1,
@@ -118,7 +148,99 @@ def test_a_bad_byte_is_shown_as_such(api):
     assert texts(lines, "p") == ["ok", "\ufffd", "\ufffd\ufffd", "end"]
 
 
+def test_twelve_pods_are_read_from_their_first_lines_by_one_who_comes_late(kube, api):
+    """More lines than a client shows by default, of more pods than kubectl follows at a time."""
+    for node in range(12):
+        start(api, f"p{node}", f"seq 50; touch /data/{node}; until test -e /data/go; do sleep 0.1; done", node=node)
+    claim = kube.claim("shared")
+    poll_until(lambda: len(list(claim.iterdir())), (12).__eq__, what="files of pods", timeout=SOON, interval=0.05)
+    left = {f"p{node}" for node in range(12)}
+
+    def seen(line: LogLine) -> None:
+        if line.text == "50":
+            left.discard(line.pod)
+        if not left:
+            (claim / "go").touch()
+
+    lines, _ = follow(api, seen)
+    for node in range(12):
+        assert texts(lines, f"p{node}") == [str(number) for number in range(1, 51)]
+
+
+def test_ten_thousand_lines_of_each_of_two_pods_over_broken_connections(kube, api):
+    before = len(kube.requests)
+    said = "iteration %.0f | loss 1.234567E+00 | elapsed time per iteration (ms): 1234.5"
+    for node in range(2):
+        start(api, f"p{node}", f"seq -f '{said}' 5000; sleep 0.5; seq -f '{said}' 5001 10000", node=node)
+    with kube.fault(Cut("log", after_bytes=400_000, times=2)):
+        lines, _ = follow(api)
+    for node in range(2):
+        assert texts(lines, f"p{node}") == [said.replace("%.0f", str(number)) for number in range(1, 10_001)]
+    opened = [request for request in kube.requests[before:] if request.path.endswith("/log")]
+    assert len(opened) >= 4
+
+
+def test_what_was_rotated_away_while_the_connection_was_broken_is_named(kube, api):
+    start(api, "p", "seq 3; until test -e /data/go; do sleep 0.1; done; seq 4 99; touch /data/rotate; "
+          "while test -e /data/rotate; do sleep 0.1; done; seq 100 102")  # fmt: skip
+    claim = kube.claim("shared")
+
+    with ExitStack() as faults:
+        faults.enter_context(kube.fault(Cut("log", after_bytes=200, times=1)))
+        away = faults.enter_context(ExitStack())
+
+        def seen(line: LogLine) -> None:
+            if line.text == "3":
+                away.enter_context(kube.fault(Respond(503, on="GET */log")))
+                (claim / "go").touch()
+                poll_until((claim / "rotate").exists, bool, what="the line before", timeout=SOON, interval=0.05)
+                rotate(kube.home)
+                (claim / "rotate").unlink()
+                away.close()
+
+        lines, _ = follow(api, seen)
+    read = [line.text for line in lines]
+    (gap,) = (number for number, line in enumerate(lines) if line.gap)
+    assert read[gap] == f"{GAP} pod p, attempt 1"
+    wrote = [str(number) for number in range(1, 103)]
+    assert (read[:gap], read[gap + 1 :]) == (wrote[:gap], wrote[gap + 1 - len(read) :])
+    assert gap >= 3
+    assert read[-3:] == wrote[-3:]
+
+
+def rotate(home: Path) -> None:
+    """Take from the only pod's log what it has so far, as the kubelet does with one that has grown too long."""
+    (log,) = home.glob("pods/*/logs/node/0.log")
+    os.truncate(log, 0)
+
+
 def test_an_injected_sidecar_is_not_read(api):
     start(api, "a", "echo from the job", sidecar="echo from the proxy; sleep 1")
     lines, _ = follow(api)
     assert [line.text for line in lines] == ["from the job"]
+
+
+def test_what_the_watch_has_told_is_not_waited_for_at_the_end(api):
+    """A list tells of the same pods in other words: the kind once for all of them."""
+    told: list[dict] = []
+    watch = PodWatch(
+        api, "default", "job=x", changed=lambda pod, gone: told.append(pod), failed=told.append, interval=0.1
+    )
+    start(api, "p", "true")
+    try:
+        watch.start()
+        poll_until(lambda: [pod["status"].get("phase") for pod in told], lambda phases: "Succeeded" in phases,
+                   what="the pod's end", timeout=SOON, interval=0.02)  # fmt: skip
+        (now,) = poll_until(lambda: api.list(POD, "default"), lambda pods: version(pods) == version(told[-1:]),
+                            what="the last word", timeout=SOON, interval=0.02)  # fmt: skip
+        before = len(told)
+        watch.catch_up(0, interval=0.1)
+        assert told[before:] == []
+        assert now.keys() < told[-1].keys()
+    finally:
+        watch.close()
+        watch.join(SOON)
+
+
+def version(pods: list[dict]) -> list[str]:
+    return [pod["metadata"]["resourceVersion"] for pod in pods]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 LONGEST = 16384
 """Longer lines are stored in parts (containerd's max_container_log_line_size)."""
-_CHUNK = 1 << 16
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class LogFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self.finished = False
-        self._file = path.open("w+b", buffering=0)
+        self._file = path.open("ab", buffering=0)
         self._rest = b""
         self._last = 0
         self._changed = asyncio.Event()
@@ -89,10 +89,12 @@ class LogFile:
                 entries = _tail(entries, query.tail_lines)
             for start in range(0, len(entries), 512):
                 yield entries[start : start + 512]
+            rest = b""
             while query.follow:
                 changed, finished = self._changed, self.finished
-                if data := file.read(_CHUNK * 16):
-                    yield _split(data)
+                if data := file.read(_CHUNK):
+                    whole, end, rest = (rest + data).rpartition(b"\n")
+                    yield _split(whole + end)
                 elif finished:
                     return
                 else:

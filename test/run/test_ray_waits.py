@@ -6,8 +6,10 @@ import pytest
 from fakes.answers import Answer, Asked, Server, kubeconfig, status
 from fakes.clock import FakeClock
 
+from nemo_run.core.execution._raystate import job_phase
 from nemo_run.core.execution.kuberay import KubeRayExecutor
 from nemo_run.exceptions import JobFailed, NotAuthorized, Rejected, WaitTimeout
+from nemo_run.run.ray._jobs import waits_for
 from nemo_run.run.ray.kuberay import KubeRayCluster, KubeRayJob
 
 GONE = status(404, "NotFound", "not found", name="c", kind="rayclusters")
@@ -139,6 +141,15 @@ def test_that_a_job_runs_is_told_once(serve, caplog):
     with caplog.at_level("INFO", "nemo_run"):
         job.logs(follow=True, timeout=30)
     assert caplog.messages.count(f"RayJob {job.job_name}: Running/RUNNING") == 1
+
+
+def test_a_cluster_that_is_ready_is_nothing_to_wait_for(serve):
+    """What a job on a cluster that is there waits for then, its submitter, is told by who follows it."""
+    conditions = [{"type": "HeadPodReady", "status": "True"}]
+    ready = raycluster(status={"conditions": conditions, "head": {"serviceIP": "10.0.0.1"}})
+    job = KubeRayJob(name="j", executor=serve(Cluster(ready)))
+    phase = job_phase({"status": {"jobDeploymentStatus": "Running", "rayClusterName": "c"}})
+    assert waits_for(job._connect(), "default", "j", phase) == ""
 
 
 def test_stopping_with_wait_ends_at_its_deadline(serve, caplog):

@@ -125,7 +125,8 @@ def waits_for(api: KubeApi, namespace: str, name: str, phase: JobPhase) -> str:
             newest = [event for event in _objects.events_of(api, RAYJOB, namespace, name) if event["type"] == "Warning"]
             return f"{newest[-1].get('reason')}: {newest[-1].get('message')}" if newest else ""
         cluster = api.get(RAYCLUSTER, namespace, phase.cluster)
-        return str(readiness(cluster, _clusters.pods_of(api, namespace, phase.cluster)))
+        seen = readiness(cluster, _clusters.pods_of(api, namespace, phase.cluster))
+        return "" if seen.ready else str(seen)
     except KubeError as error:
         logger.info("cannot tell what RayJob %s waits for: %s", name, error)
         return ""

@@ -84,13 +84,20 @@ class RayCluster:
         with self._shown():
             return self.backend.status(display=display)
 
-    def port_forward(self, port: int = 8265, target_port: int = 8265, wait: bool = False) -> None:
-        """Let *port* on this machine lead to *target_port* of the head, in place of where it led before."""
+    def port_forward(self, port: int = 8265, target_port: int = 8265, wait: bool = False) -> PortForward:
+        """
+        Let *port* on this machine lead to *target_port* of the head, in place of where it led before.
+
+        Args:
+            port: 0 takes a free one, which the forward that is given back tells.
+            wait: return only after Ctrl-C or SIGTERM, with forwarding ended.
+        """
         with self._shown():
             if before := self._port_forward_map.pop(port, None):
                 before.stop_forwarding()
             forward = self.backend.port_forward(port=port, target_port=target_port, wait=wait)
             self._port_forward_map[forward.port] = forward
+            return forward
 
     def stop(self) -> None:
         """End all port-forwards, delete the cluster, and wait until it and its pods are gone."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -63,10 +63,12 @@ if [ -L "$d" ]; then d=${d%/*}; fi
 while [ -n "$d" ] && [ ! -e "$d" ]; do d=${d%/*}; done
 d=${d:-/}
 t=$d/.nemo-run-probe-$2
-if (: > "$t") && rm -f "$t"; then exit 0; fi
-printf '%s\\n' "$d" "$(id -u)" "$(id -G)" "$(ls -ldn "$d")"
-exit 73
+if ! { (: > "$t") && rm -f "$t"; }; then
+  printf '%s\\n' "$d" "$(id -u)" "$(id -G)" "$(ls -ldn "$d")"
+  exit 73
+fi
 """
+_UNWRITABLE = 73
 _PROBE_TIMEOUT = 120.0
 
 
@@ -111,12 +113,38 @@ def check_writable(api: KubeApi, pod: PodRef, path: PurePosixPath, *, clock: Clo
     Raises:
         TransferError: it cannot be written; says who may write there, who we are, and what to do.
     """
+    run_where_writable(api, pod, path, clock=clock)
+
+
+def run_where_writable(
+    api: KubeApi,
+    pod: PodRef,
+    path: PurePosixPath,
+    script: str = "",
+    *arguments: str,
+    stdin: Sequence[bytes] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> bytes:
+    """
+    Run the shell text *script* after a look at whether *path* can be written, and give its output.
+
+    Its ``$1`` is *path*; *arguments* are ``$3`` and so on.
+
+    Raises:
+        TransferError: as for `check_writable`; or the script failed.
+    """
     # Process ids are the same in every pod, and several may probe one directory.
-    command = ["sh", "-c", _PROBE, "sh", str(path), secrets.token_hex(6)]
+    command = ["sh", "-c", _PROBE + script, "sh", str(path), secrets.token_hex(6), *arguments]
     what = f"writing to {path} from copy pod {pod}"
-    result = retried(lambda: run_exec(api, pod, command, timeout=_PROBE_TIMEOUT), what, clock)
+    result = retried(lambda: run_exec(api, pod, command, stdin=stdin, timeout=_PROBE_TIMEOUT), what, clock)
     if result.exit_code:
-        raise TransferError(_unwritable(path, result), exit_code=result.exit_code, stderr=result.said)
+        text = f"{what} failed with exit code {result.exit_code}: {result.said}"
+        raise TransferError(
+            _unwritable(path, result) if result.exit_code == _UNWRITABLE else text,
+            exit_code=result.exit_code,
+            stderr=result.said,
+        )
+    return result.stdout
 
 
 def sweep(api: KubeApi, namespace: str, labels: str | Mapping[str, str]) -> list[str]:

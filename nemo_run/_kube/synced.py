@@ -8,9 +8,8 @@ rest was written by jobs.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import Any
 
 VERSION = 1
@@ -24,8 +23,8 @@ class Entry:
     mode: int
     sha256: str
     """Of a file's content; of a link's text and what it leads to; empty for a directory."""
-    mtime_ns: int = field(default=0, compare=False)
-    """When the local file was changed: as long as that stays, it need not be read again. 0: it has to be."""
+    stamp: str = field(default="", compare=False)
+    """What the local file system says of the file; it is read again once that is another, or where this is empty."""
 
     @property
     def is_directory(self) -> bool:
@@ -33,31 +32,42 @@ class Entry:
         return not self.sha256
 
 
-Entries = Mapping[PurePosixPath, Entry]
+Entries = Mapping[str, Entry]
+"""Entries by their path below the destination."""
 
 
 @dataclass(frozen=True)
 class Changes:
     """What to do about the difference between two lists."""
 
-    send: tuple[PurePosixPath, ...]
-    remove: tuple[PurePosixPath, ...]
+    send: tuple[str, ...]
+    remove: tuple[str, ...]
     """What was sent once and is not there any more, or is of another kind; what lies deepest first."""
 
     def __bool__(self) -> bool:
         return bool(self.send or self.remove)
 
 
-def changes(before: Entries, now: Entries, *, trusted: bool = True) -> Changes:
+def changes(before: Entries, now: Entries, *, stale: Collection[str] = (), trusted: bool = True) -> Changes:
     """
     Compare what was sent with what there is.
 
     Args:
-        trusted: whether what *before* names lies there as it says; if not, all is sent again.
+        stale: what does not lie there any more as *before* says; below a directory of them, nothing does.
+        trusted: whether the rest does; if not, all is sent again.
     """
-    send = [path for path, entry in now.items() if not trusted or before.get(path) != entry]
+    known = before if trusted else {}
+    send = [path for path, entry in now.items() if known.get(path) != entry or _is_within(path, stale)]
     remove = [path for path, entry in before.items() if _is_in_the_way(entry, now.get(path))]
-    return Changes(tuple(sorted(send)), tuple(sorted(remove, key=lambda path: (-len(path.parts), path))))
+    return Changes(tuple(sorted(send)), tuple(sorted(remove, key=lambda path: (-path.count("/"), path))))
+
+
+def _is_within(path: str, stale: Collection[str]) -> bool:
+    while stale and path:
+        if path in stale:
+            return True
+        path = path.rpartition("/")[0]
+    return False
 
 
 def _is_in_the_way(before: Entry, now: Entry | None) -> bool:
@@ -66,24 +76,20 @@ def _is_in_the_way(before: Entry, now: Entry | None) -> bool:
 
 def text(entries: Entries) -> str:
     """Give the list as it is kept."""
-    rows = [
-        [str(path), entry.size, entry.mode, entry.sha256, entry.mtime_ns] for path, entry in sorted(entries.items())
-    ]
+    rows = [[path, entry.size, entry.mode, entry.sha256, entry.stamp] for path, entry in sorted(entries.items())]
     return json.dumps({"version": VERSION, "files": rows}, separators=(",", ":")) + "\n"
 
 
-def entries(content: str | bytes) -> dict[PurePosixPath, Entry] | None:
+def entries(content: str | bytes) -> dict[str, Entry] | None:
     """Read a list; None if it is none, or names a path that leads out of its directory."""
     try:
         document: Any = json.loads(content)
         if document["version"] != VERSION:
             return None
         found = {
-            PurePosixPath(path): Entry(int(size), int(mode), str(sha), int(mtime_ns))
-            for path, size, mode, sha, mtime_ns in document["files"]
+            str(path): Entry(int(size), int(mode), str(sha), str(stamp))
+            for path, size, mode, sha, stamp in document["files"]
         }
     except (ValueError, TypeError, KeyError):
         return None
-    if any(path.is_absolute() or not path.parts or ".." in path.parts for path in found):
-        return None
-    return found
+    return None if any({"", ".", ".."}.intersection(path.split("/")) for path in found) else found

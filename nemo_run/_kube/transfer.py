@@ -33,7 +33,17 @@ from nemo_run.exceptions import ServerError, TransferError, Unreachable
 if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
 
-__all__ = ["Fetched", "Sent", "SourceFile", "directory_files", "fetch_tree", "send_tree", "workdir_files"]
+__all__ = [
+    "Around",
+    "Fetched",
+    "Sent",
+    "SourceFile",
+    "directory_files",
+    "escaped",
+    "fetch_tree",
+    "send_tree",
+    "workdir_files",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -51,14 +61,17 @@ MANY_BYTES = 1024**3
 _FRAME = 64 * 1024
 _READ = 1024 * 1024
 
-# A directory of ours that is a link over there (left by someone, to somewhere) gives way to a directory: busybox
-# tar would write through it. `read` takes one byte at a time, so that what follows is left to `head`.
-_RECEIVE = r"""
+_ENTER = """
 set -eu
 umask 022
 if [ -L "$1" ]; then rm -f "$1"; fi
 mkdir -p "$1"
 cd "$1"
+"""
+
+# A directory of ours that is a link over there (left by someone, to somewhere) gives way to a directory: busybox
+# tar would write through it. `read` takes one byte at a time, so that what follows is left to `head`.
+_RECEIVE = r"""
 while IFS= read -r d && [ -n "$d" ]; do
   case $d in *\\*) d=$(printf '%b.' "$d"); d=${d%.};; esac
   if [ -L "./$d" ]; then rm -f "./$d"; fi
@@ -78,6 +91,17 @@ _CHANGED = ("file changed as we read it", "File removed before we read it", "fil
 
 
 @dataclass(frozen=True)
+class Around:
+    """Shell text that runs in the destination as part of a copy; another try runs all of it again."""
+
+    before: str = ""
+    lines: bytes = b""
+    """The input of *before*, which has to know where it ends."""
+    after: str = ""
+    """Runs once all has arrived."""
+
+
+@dataclass(frozen=True)
 class Sent:
     """What was sent: files and links, and the bytes in them."""
 
@@ -93,6 +117,7 @@ def send_tree(
     *,
     spool_dir: Path,
     compress: bool | None = None,
+    around: Around | None = None,
     progress: Progress | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Sent:
@@ -105,6 +130,7 @@ def send_tree(
 
     Args:
         compress: gzip on the way; by default always, except to a server on this machine.
+        around: what else to do there, for the price of one command.
 
     Raises:
         TransferError: a file cannot be sent; the far side failed (with its exit code and stderr); the
@@ -113,13 +139,15 @@ def send_tree(
     """
     chosen = directory_files(files) if isinstance(files, Path) else files
     packing = _far(api) if compress is None else compress
+    more = around or Around()
+    script = "\n".join((_ENTER, more.before, _RECEIVE, more.after))
     last = f".nemo-run-{secrets.token_hex(8)}"
     with _spool(spool_dir) as spool:
         packed = pack(chosen, spool, last=last, compress=packing)
         size = spool.tell()
         _warn_if_big(packed)
-        command = _shell(_RECEIVE, str(dest), str(size), "xzof" if packing else "xof", last)
-        preface = _preface(packed.directories)
+        command = _shell(script, str(dest), str(size), "xzof" if packing else "xof", last)
+        preface = more.lines + _preface(packed.directories)
 
         def attempt() -> ExecResult:
             return run_exec(api, pod, command, stdin=_stdin(spool, size, preface, progress), timeout=STILL)
@@ -256,8 +284,12 @@ def _shell(script: str, *arguments: str) -> list[str]:
 
 def _preface(directories: Sequence[PurePosixPath]) -> bytes:
     """List the directories for the far side's loop, one a line, and an empty line."""
-    lines = [str(path).replace("\\", r"\\").replace("\n", r"\n") for path in directories]
-    return "\n".join([*lines, "", ""]).encode("utf-8", "surrogateescape")
+    return "\n".join([*map(escaped, directories), "", ""]).encode("utf-8", "surrogateescape")
+
+
+def escaped(path: PurePosixPath | str) -> str:
+    """Give *path* as one line, which ``printf %b`` makes the path again."""
+    return str(path).replace("\\", r"\\").replace("\n", r"\n")
 
 
 def _stdin(spool: IO[bytes], size: int, preface: bytes, progress: Progress | None) -> Iterator[bytes]:

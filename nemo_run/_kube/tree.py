@@ -8,7 +8,7 @@ opened here but ``.gitignore`` files.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -36,9 +36,7 @@ def directory_files(root: Path, *, prefix: str | PurePosixPath = "") -> list[Sou
     Raises:
         OSError: a directory cannot be read; a list without its files would look complete.
     """
-    head = PurePosixPath(prefix)
-    own = [SourceFile(head, root)] if head.parts else []
-    return own + [SourceFile(head / path, root / path) for path, _ in _walk(root, lambda path, is_dir: False)]
+    return _listed(root, PurePosixPath(prefix), lambda directory, name, is_dir: False)
 
 
 def workdir_files(root: Path, *, prefix: str | PurePosixPath = "") -> tuple[list[SourceFile], int]:
@@ -49,25 +47,23 @@ def workdir_files(root: Path, *, prefix: str | PurePosixPath = "") -> tuple[list
     too; those above it and the user's global rules do not, so that the same directory gives
     the same list on every machine. A directory that is left out counts as one.
     """
-    head = PurePosixPath(prefix)
     ignored = _Ignored(root)
-    found = [SourceFile(head / path, root / path) for path, _ in _walk(root, ignored)]
-    own = [SourceFile(head, root)] if head.parts else []
-    return own + found, ignored.skipped
+    return _listed(root, PurePosixPath(prefix), ignored), ignored.skipped
 
 
 class _Ignored:
-    """Says of each path whether the ``.gitignore`` files above it leave it out; counts those."""
+    """Says of each entry of a directory whether the ``.gitignore`` files above it leave it out; counts those."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._rules: dict[PurePosixPath, Rules] = {}
         self.skipped = 0
 
-    def __call__(self, path: PurePosixPath, is_dir: bool) -> bool:
-        if path.name == ".git":
+    def __call__(self, directory: PurePosixPath, name: str, is_dir: bool) -> bool:
+        if name == ".git":
             return True
-        if not _left_out(path, is_dir, self._rules_in(path.parent)):
+        rules = self._rules_in(directory)
+        if not rules or not _left_out(directory / name, is_dir, rules):
             return False
         self.skipped += 1
         return True
@@ -102,17 +98,25 @@ def _left_out(path: PurePosixPath, is_dir: bool, rules: Rules) -> bool:
     return False
 
 
-def _walk(root: Path, leave_out: Callable[[PurePosixPath, bool], bool]) -> Iterator[tuple[PurePosixPath, bool]]:
-    """Give the paths below *root*, each directory before what it holds; those left out are not entered."""
-    waiting: list[tuple[PurePosixPath, bool]] = [(PurePosixPath(), True)]
+def _listed(root: Path, head: PurePosixPath, leave_out: Callable[[PurePosixPath, str, bool], bool]) -> list[SourceFile]:
+    """List what lies below *root*, each directory before what it holds; those left out are not entered."""
+    found = [SourceFile(head, root)] if head.parts else []
+    waiting = [(PurePosixPath(), os.fspath(root), True)]
     while waiting:
-        path, is_dir = waiting.pop()
+        path, local, is_dir = waiting.pop()
         if path.parts:
-            yield path, is_dir
+            found.append(SourceFile(head / path if head.parts else path, Path(local)))
         if is_dir:
-            waiting += reversed([entry for entry in _entries(root, path) if not leave_out(*entry)])
+            waiting += reversed(
+                [
+                    (path / name, below, is_dir)
+                    for name, below, is_dir in _entries(local)
+                    if not leave_out(path, name, is_dir)
+                ]
+            )
+    return found
 
 
-def _entries(root: Path, directory: PurePosixPath) -> list[tuple[PurePosixPath, bool]]:
-    with os.scandir(root / directory) as entries:
-        return sorted((directory / entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+def _entries(directory: str) -> list[tuple[str, str, bool]]:
+    with os.scandir(directory) as entries:
+        return sorted((entry.name, entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries)

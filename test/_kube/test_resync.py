@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -14,8 +16,8 @@ from fakes.exec_server import V4, V5, ExecServer, Play, kubeconfig, serving
 
 from nemo_run._kube.api import KubeApi, connect
 from nemo_run._kube.exec import PodRef
-from nemo_run._kube.resync import Resent, resync
-from nemo_run._kube.tree import workdir_files
+from nemo_run._kube.resync import Local, Resent, local_entries, resync
+from nemo_run._kube.tree import SourceFile, workdir_files
 from nemo_run.exceptions import TransferError
 
 POD = PodRef("team", "mover-1", "mover")
@@ -171,7 +173,7 @@ def test_a_copy_that_broke_off_is_not_trusted(far, copy, here, there):
     write(here, a="old", b="1")
     copy()
     write(here, a="new")
-    far.plays = [Play(), Play(), *[Play(cut_in=10) for _ in range(3)]]
+    far.plays = [Play(), *[Play(cut_in=10) for _ in range(3)]]
     with pytest.raises(TransferError):
         copy()
     write(here, a="old")
@@ -202,16 +204,66 @@ def test_our_own_directory_is_ours(copy, here, there):
     assert (there / ".nemo_run" / "manifest.json").read_text() == before
 
 
-def test_what_has_not_changed_since_is_not_read_again(copy, here, there):
-    write(here, a="1", b="2")
-    for name in "ab":
-        os.utime(here / name, ns=(10**18, 10**18))
+def test_what_has_not_changed_since_is_not_read_again():
+    """This file is older than the tick of any file system's clock."""
+    files = [Local("a", SourceFile(PurePosixPath("a"), Path(__file__)), os.lstat(__file__))]
+    noted = {path: replace(entry, sha256="noted") for path, entry in local_entries(files).items()}
+    assert local_entries(files, noted)["a"].sha256 == "noted"
+    moved = {path: replace(entry, stamp=f"1{entry.stamp}") for path, entry in noted.items()}
+    assert local_entries(files, moved) == local_entries(files)
+
+
+def test_a_change_that_leaves_size_and_time_alone_is_sent(copy, here, there):
+    write(here, a="1")
+    os.utime(here / "a", ns=(10**18, 10**18))
     copy()
-    (here / "a").write_text("3")
-    (here / "b").write_text("4")
-    os.utime(here / "b", ns=(10**18, 10**18))
+    (here / "a").write_text("2")
+    os.utime(here / "a", ns=(10**18, 10**18))
     assert copy().sent == 1
-    assert seen(there) == {"a": "3", "b": "2"}
+    assert seen(there) == {"a": "2"}
+
+
+def test_what_was_lost_or_changed_there_is_sent_again(copy, here, there, caplog):
+    write(here, **{"gone": "1", "edited": "1", "d__e__f": "1", "back\\slash": "1", "stays": "1", "became a link": "1"})
+    (here / "link").symlink_to("stays")
+    (here / "empty").mkdir()
+    copy()
+    for name in ("gone", "link", "back\\slash", "became a link"):
+        (there / name).unlink()
+    (there / "became a link").symlink_to("stays")
+    (there / "empty").rmdir()
+    shutil.rmtree(there / "d")
+    later = time.time() + 60
+    write(there, edited="by hand", made="by a job")
+    os.utime(there / "edited", (later, later))
+    os.utime(there / "made", (later, later))
+    with caplog.at_level("INFO", "nemo_run"):
+        assert copy().removed == 0
+    assert "9 entries in" in caplog.text
+    assert seen(there) == {**seen(here), "made": "by a job"}
+    assert copy().sent == 0
+
+
+def test_below_a_directory_that_was_replaced_there_all_is_sent_again(copy, here, there, tmp_path):
+    write(here, d__a="1", d__b__c="1")
+    write(tmp_path, elsewhere__a="precious", elsewhere__b__c="precious")
+    copy()
+    shutil.rmtree(there / "d")
+    (there / "d").symlink_to(tmp_path / "elsewhere")
+    assert copy().sent == 4
+    assert seen(there) == seen(here)
+    assert seen(tmp_path / "elsewhere") == {"a": "precious", "b": "", "b/c": "precious"}
+
+
+def test_another_clock_here_changes_nothing(copy, here, there):
+    """Files bear the time of this machine; what is younger than the last copy is told by the other one's."""
+    write(here, a="1")
+    old = time.time() - 3600
+    os.utime(here / "a", (old, old))
+    copy()
+    write(there, a="x")
+    os.utime(there / "a", (old + 7200, old + 7200))
+    assert copy().sent == 1
 
 
 def test_a_change_in_the_tick_of_the_copy_is_seen(copy, here, there):

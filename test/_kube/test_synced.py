@@ -1,7 +1,5 @@
 """What a second copy has to send, and what it may remove."""
 
-from pathlib import PurePosixPath as Path
-
 import pytest
 
 from nemo_run._kube.synced import Changes, Entry, changes, entries, text
@@ -12,40 +10,46 @@ DIRECTORY = Entry(0, 0o755, "")
 
 
 def test_only_what_changed_is_sent():
-    before = {Path("a"): FILE, Path("b"): FILE, Path("d"): DIRECTORY}
-    now = {Path("a"): FILE, Path("b"): EDITED, Path("c"): FILE, Path("d"): DIRECTORY}
-    assert changes(before, now) == Changes((Path("b"), Path("c")), ())
+    before = {"a": FILE, "b": FILE, "d": DIRECTORY}
+    now = {"a": FILE, "b": EDITED, "c": FILE, "d": DIRECTORY}
+    assert changes(before, now) == Changes(("b", "c"), ())
     assert not changes(now, now)
 
 
 def test_another_mode_is_a_change():
-    assert changes({Path("a"): FILE}, {Path("a"): Entry(3, 0o755, "abc")}).send == (Path("a"),)
+    assert changes({"a": FILE}, {"a": Entry(3, 0o755, "abc")}).send == ("a",)
 
 
 def test_what_is_gone_is_removed_deepest_first():
-    before = {Path("d"): DIRECTORY, Path("d/e"): DIRECTORY, Path("d/e/f"): FILE, Path("a"): FILE}
-    assert changes(before, {}) == Changes((), (Path("d/e/f"), Path("d/e"), Path("a"), Path("d")))
+    before = {"d": DIRECTORY, "d/e": DIRECTORY, "d/e/f": FILE, "a": FILE}
+    assert changes(before, {}) == Changes((), ("d/e/f", "d/e", "a", "d"))
 
 
 def test_a_file_where_a_directory_was_takes_its_place():
-    before = {Path("x"): DIRECTORY, Path("x/y"): FILE}
-    assert changes(before, {Path("x"): FILE}) == Changes((Path("x"),), (Path("x/y"), Path("x")))
+    before = {"x": DIRECTORY, "x/y": FILE}
+    assert changes(before, {"x": FILE}) == Changes(("x",), ("x/y", "x"))
+
+
+def test_what_is_stale_is_sent_again_and_all_below_it():
+    there = {"a": FILE, "d": DIRECTORY, "d/e": FILE, "d.py": FILE}
+    assert changes(there, there, stale={"d"}).send == ("d", "d/e")
+    assert changes(there, there, stale={"d/e"}).send == ("d/e",)
 
 
 def test_a_list_that_is_not_sure_sends_everything_and_still_removes():
-    before = {Path("a"): FILE, Path("b"): FILE}
-    assert changes(before, {Path("a"): FILE}, trusted=False) == Changes((Path("a"),), (Path("b"),))
+    before = {"a": FILE, "b": FILE}
+    assert changes(before, {"a": FILE}, trusted=False) == Changes(("a",), ("b",))
 
 
 def test_a_list_is_read_as_it_was_written():
-    given = {Path("a"): FILE, Path("d/é\n\udcff"): EDITED, Path("d"): DIRECTORY}
+    given = {"a": FILE, "d/é\n\udcff": EDITED, "d": DIRECTORY}
     assert entries(text(given)) == given
 
 
 def test_when_a_file_was_changed_is_noted_and_is_no_change():
-    noted = {Path("a"): Entry(3, 0o644, "abc", 17)}
-    assert entries(text(noted))[Path("a")].mtime_ns == 17
-    assert not changes(noted, {Path("a"): FILE})
+    noted = {"a": Entry(3, 0o644, "abc", "17 4")}
+    assert entries(text(noted))["a"].stamp == "17 4"
+    assert not changes(noted, {"a": FILE})
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from nemo_run._kube.exec import PodRef
 from nemo_run._kube.layout import WorkdirLayout
 from nemo_run._kube.manifests.mover import mover_pod
 from nemo_run._kube.manifests.pods import PodShape
-from nemo_run._kube.mover import check_rights, check_writable, data_mover, sweep
+from nemo_run._kube.mover import check_rights, data_mover, sweep
 from nemo_run._kube.resources import RAYJOB
 from nemo_run._kube.resync import Resent, resync
 from nemo_run._kube.transfer import workdir_files
@@ -108,7 +108,6 @@ def copied(
     Args:
         keeps: nothing is removed, nor noted as sent: there is no directory to compare with.
     """
-    check_writable(api, pod, layout.code_dir)
     if spool_dir:
         Path(spool_dir).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".nemo_run-spool-", dir=spool_dir) as spool:

@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="PATTERN=ENTRY",
-        help="run images of this pattern on ENTRY (busybox) in place of this machine's programs",
+        help="run images of this pattern on ENTRY: busybox, a directory, or a python of another environment",
     )
     parser.add_argument("--isolation", default="auto", help="how containers are kept apart (%(default)s)")
     parser.add_argument("--home", type=Path, help="keep the volumes' files in this directory")

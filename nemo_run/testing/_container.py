@@ -209,7 +209,6 @@ class Runtime:
     def _steps(self, network: Network, rootfs: Rootfs, command: Command) -> list[Step]:
         return plan(
             rootfs.image,
-            tools=self.images.tools if self.images.has_tools(rootfs.image) else None,
             mounts=[Mount(network.hosts, "/etc/hosts", True), *rootfs.mounts],
             cwd=command.cwd,
             read_only=rootfs.read_only,

@@ -1,18 +1,20 @@
 """
-What stands in for images: this machine itself, or a directory with nothing but busybox.
+What stands in for images: this machine itself, with this Python or another, or a directory such as busybox's.
 
-An image's name selects only which of the two; nothing is ever pulled.
+An image's name selects only which of them; nothing is ever pulled.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -27,12 +29,10 @@ class Images:
     """Finds what a container sees for the name of its image."""
 
     def __init__(self, home: Path, images: Mapping[str, str]) -> None:
-        self.tools = home / "bin"
         self._home = home
         self._images = dict(images)
-        self._machine = Image(Path("/"), _search_path(), _python_directories())
+        self._machine = _on_machine(_this_python(), home / "bin")
         self._made: dict[str, Image] = {}
-        _make_tools(self.tools)
         for value in self._images.values():
             self._stand_in(value)
 
@@ -43,57 +43,92 @@ class Images:
                 return self._stand_in(value)
         return self._machine
 
-    def has_tools(self, image: Image) -> bool:
-        """Tell if LocalKube's own commands belong into *image*: only where the machine's are, too."""
-        return image is self._machine
-
     def _stand_in(self, value: str) -> Image:
         if value not in self._made:
             self._made[value] = self._make(value)
         return self._made[value]
 
     def _make(self, value: str) -> Image:
+        path = Path(value)
         if value == "busybox":
             return Image(_busybox_root(self._home / "images" / "busybox"), _BUSYBOX_PATH)
-        if Path(value).is_absolute() and Path(value).is_dir():
-            return Image(Path(value), STANDARD_PATH)
-        raise ConfigError("images", value, 'write "busybox" or the absolute path of a directory')
+        if path.is_absolute() and path.is_dir():
+            return Image(path, STANDARD_PATH)
+        if path.is_absolute() and os.access(path, os.X_OK):
+            return _on_machine(_other_python(path), self._home / "images" / f"python-{len(self._made)}")
+        raise ConfigError("images", value, 'write "busybox", or the absolute path of a directory or of a python')
 
 
-def _search_path() -> str:
-    """Put the interpreter's own directory first, so that ``python`` and its scripts are what runs LocalKube."""
-    own = str(Path(sys.executable).parent)
-    parts = STANDARD_PATH.split(":")
-    return ":".join([TOOLS, *([] if own in parts else [own]), *parts])
+@dataclass(frozen=True)
+class _Python:
+    """An interpreter, and what is said of it."""
+
+    program: Path
+    places: tuple[Path, ...]
+    """Its own tree, its virtual environment, where its packages lie."""
+    packages: frozenset[str]
+    """Which of ``torch`` and ``ray`` it has."""
 
 
-def _python_directories() -> tuple[Path, ...]:
-    """Give what the interpreter needs: its own tree, its virtual environment, where its packages lie."""
-    places = [sys.prefix, sys.base_prefix, sys.exec_prefix, str(Path(sys.executable).parent), *sys.path]
-    real = [Path(os.path.realpath(place)) for place in places if place]
-    shown = [Path(os.path.abspath(place)) for place in places if place]
-    return tuple(path for path in dict.fromkeys([*shown, *real]) if path.is_dir() and path != Path("/"))
+_PACKAGES = ("torch", "ray")
+_QUESTION = f"""
+import importlib.util, json, sys
+found = {{name: importlib.util.find_spec(name) for name in {_PACKAGES!r}}}
+packages = [name for name, spec in found.items() if spec and spec.origin]
+print(json.dumps([[sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path], packages]))
+"""
 
 
-def _make_tools(directory: Path) -> None:
-    """Write ``python`` and, where torch or Ray are absent, ``torchrun`` and ``ray``."""
-    directory.mkdir(parents=True, exist_ok=True)
-    python = shlex.quote(sys.executable)
-    _write_script(directory / "python", f'exec {python} "$@"\n')
-    _write_script(directory / "python3", f'exec {python} "$@"\n')
-    if not _installed("torch"):
-        shutil.copyfile(Path(__file__).with_name("_torchrun.py"), directory / "torchrun.py")
-        _write_script(directory / "torchrun", f'exec {python} {TOOLS}/torchrun.py "$@"\n')
-    shutil.copyfile(Path(__file__).with_name("_ray_bridge.py"), directory / "ray_bridge.py")
-    if not _installed("ray"):
-        _make_ray(directory, python)
-    directory.chmod(0o755)
+def _this_python() -> _Python:
+    places = [sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path]
+    return _python(Path(sys.executable), places, filter(_installed, _PACKAGES))
+
+
+def _other_python(program: Path) -> _Python:
+    try:
+        asked = subprocess.run([program, "-I", "-c", _QUESTION], check=True, capture_output=True, text=True, timeout=60)
+        places, packages = json.loads(asked.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise ConfigError("images", str(program), f"it is no python that works: {error}") from error
+    return _python(program, places, packages)
+
+
+def _python(program: Path, places: Iterable[str], packages: Iterable[str]) -> _Python:
+    named = [place for place in (*places, str(program.parent)) if place]
+    real = [Path(os.path.realpath(place)) for place in named]
+    shown = [Path(os.path.abspath(place)) for place in named]
+    there = (path for path in dict.fromkeys([*shown, *real]) if path.is_dir() and path != Path("/"))
+    return _Python(program, tuple(there), frozenset(packages))
 
 
 def _installed(package: str) -> bool:
     """Tell if a package is there: a directory that happens to have its name is none."""
     spec = importlib.util.find_spec(package)
     return spec is not None and spec.origin is not None
+
+
+def _on_machine(python: _Python, tools: Path) -> Image:
+    """Give this machine as an image, on which ``python`` and its scripts are those of *python*."""
+    _make_tools(tools, python)
+    own = str(python.program.parent)
+    parts = STANDARD_PATH.split(":")
+    path = ":".join([TOOLS, *([] if own in parts else [own]), *parts])
+    return Image(Path("/"), path, python.places, tools)
+
+
+def _make_tools(directory: Path, interpreter: _Python) -> None:
+    """Write ``python`` and, where torch or Ray are absent, ``torchrun`` and ``ray``."""
+    directory.mkdir(parents=True, exist_ok=True)
+    python = shlex.quote(str(interpreter.program))
+    _write_script(directory / "python", f'exec {python} "$@"\n')
+    _write_script(directory / "python3", f'exec {python} "$@"\n')
+    if "torch" not in interpreter.packages:
+        shutil.copyfile(Path(__file__).with_name("_torchrun.py"), directory / "torchrun.py")
+        _write_script(directory / "torchrun", f'exec {python} {TOOLS}/torchrun.py "$@"\n')
+    shutil.copyfile(Path(__file__).with_name("_ray_bridge.py"), directory / "ray_bridge.py")
+    if "ray" not in interpreter.packages:
+        _make_ray(directory, python)
+    directory.chmod(0o755)
 
 
 def _make_ray(directory: Path, python: str) -> None:

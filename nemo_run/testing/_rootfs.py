@@ -40,12 +40,13 @@ class Image:
     path: str
     needed: tuple[Path, ...] = ()
     """Directories the image cannot do without, even where they lie in ``/tmp`` or in another user's home."""
+    tools: Path | None = None
+    """The commands that LocalKube adds, to show at :data:`TOOLS`."""
 
 
 def plan(
     image: Image,
     *,
-    tools: Path | None,
     mounts: Sequence[Mount],
     cwd: str,
     read_only: bool,
@@ -56,7 +57,6 @@ def plan(
 
     Args:
         image: what the container sees besides its own.
-        tools: a directory to show at :data:`TOOLS`.
         mounts: volumes and single files such as ``/etc/hosts``.
         cwd: the working directory, made if it is missing.
         read_only: as ``securityContext.readOnlyRootFilesystem``.
@@ -68,8 +68,8 @@ def plan(
     steps = list(_tree(image.base, PurePosixPath("/"), points, {str(path) for path in closed}))
     steps += _own_places()
     steps += [("bind", str(path), str(path), True) for path in _outermost(needed)]
-    if tools is not None:
-        steps.append(("bind", str(tools.resolve()), TOOLS, True))
+    if image.tools is not None:
+        steps.append(("bind", str(image.tools.resolve()), TOOLS, True))
     steps += _volumes(mounts, cwd)
     if read_only:
         steps += [("read_only", path) for path in ("/", "/tmp", "/run")]  # noqa: S108

@@ -62,7 +62,9 @@ class LocalKube:
             kuberay: The release of KubeRay to play: "1.3", "1.5" or "1.7"; None serves none.
             claims: Names of persistent volume claims, or a directory for each. They exist in every namespace;
                 ``"namespace/name"`` in that one. None: whatever claim a pod names is there.
-            images: What runs a container, by a pattern of its image: ``{"alpine*": "busybox"}``.
+            images: What runs a container, by a pattern of its image: ``{"alpine*": "busybox"}``, the path of a
+                directory, or that of a python, whose programs and packages the container has then: with
+                ``{"rayproject/*": "/opt/ray/bin/python"}`` it is the real Ray of that environment.
             isolation: How containers are kept apart; "auto" takes the best that this machine allows.
             home: Where files live, kept afterwards; None makes a directory that is removed at the end.
         """

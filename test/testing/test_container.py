@@ -59,11 +59,13 @@ class Bench:
         return await self.run("sh", "-c", script, **options)  # type: ignore[arg-type]
 
 
-def bench(home: Path, test: Callable[[Bench], Awaitable[None]], isolation: str = "auto") -> None:
+def bench(
+    home: Path, test: Callable[[Bench], Awaitable[None]], isolation: str = "auto", images: dict[str, str] | None = None
+) -> None:
     """Run *test* with a runtime that is cleaned up."""
 
     async def main() -> None:
-        runtime = Runtime(home, Images(home, {"alpine*": "busybox"}), isolation=isolation)
+        runtime = Runtime(home, Images(home, images or {"alpine*": "busybox"}), isolation=isolation)
         network = await runtime.open_network()
         try:
             await test(Bench(home, network, runtime))
@@ -169,6 +171,24 @@ def test_python_is_the_interpreter_that_runs_us(tmp_path, isolation):
         assert await box.run("python", "-c", code) == (0, f"{sys.executable}\n{sys.prefix}\n")
 
     bench(tmp_path, test, isolation)
+
+
+def test_an_image_can_be_another_environment_of_this_machine(tmp_path, isolation):
+    """What that has installed is what the container runs; what it lacks are the stand-ins."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "own"], check=True)
+    (packages,) = (tmp_path / "own/lib").glob("python3*/site-packages")
+    (packages / "ray").mkdir()
+    (packages / "ray/__init__.py").write_text("")
+    (tmp_path / "own/bin/ray").write_text("#!/bin/sh\necho the real one\n")
+    (tmp_path / "own/bin/ray").chmod(0o755)
+
+    async def test(box: Bench) -> None:
+        script = "python -c 'import ray, sys; print(sys.prefix)'; ray start; command -v torchrun"
+        _, output = await box.shell(script, image="rayproject/ray:2.60.0")
+        assert output.splitlines() == [str(tmp_path / "own"), "the real one", "/run/local-kube/bin/torchrun"]
+        assert (await box.shell("command -v ray"))[1] == "/run/local-kube/bin/ray\n"
+
+    bench(tmp_path, test, isolation, {"rayproject/*": str(tmp_path / "own/bin/python")})
 
 
 def test_busybox_images_have_nothing_but_busybox(tmp_path, isolation):
@@ -419,6 +439,12 @@ def test_an_unknown_isolation_is_refused(tmp_path, value):
         Runtime(tmp_path, Images(tmp_path, {}), isolation=value)
 
 
-def test_images_are_busybox_or_a_directory(tmp_path):
-    with pytest.raises(ConfigError, match='write "busybox" or the absolute path of a directory'):
-        Images(tmp_path, {"x": "alpine"})
+@pytest.mark.parametrize("value", ["alpine", "bin/python", "/etc/passwd"])
+def test_images_are_busybox_a_directory_or_a_python(tmp_path, value):
+    with pytest.raises(ConfigError, match='write "busybox", or the absolute path of a directory or of a python'):
+        Images(tmp_path, {"x": value})
+
+
+def test_a_program_that_is_no_python_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="no python that works"):
+        Images(tmp_path, {"x": "/bin/false"})

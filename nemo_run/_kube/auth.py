@@ -85,9 +85,9 @@ class Credentials:
 
     def headers(self) -> list[tuple[str, str]]:
         """Give the headers that say who we are; a service account's token is read afresh each minute."""
-        settings = self.configuration.auth_settings().values()
-        said = [(setting["key"], setting["value"]) for setting in settings if setting["value"]]
-        return [*said, *self.extra_headers]
+        # Not auth_settings(): that of kubernetes 36.0.0 does not know what its own loaders write.
+        key = self.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        return [*([("authorization", key)] if key else []), *self.extra_headers]
 
     def stale(self) -> bool:
         """Tell whether the credentials have run out, or are about to."""

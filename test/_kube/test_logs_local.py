@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -194,7 +193,7 @@ def test_what_was_rotated_away_while_the_connection_was_broken_is_named(kube, ap
                 away.enter_context(kube.fault(Respond(503, on="GET */log")))
                 (claim / "go").touch()
                 poll_until((claim / "rotate").exists, bool, what="the line before", timeout=SOON, interval=0.05)
-                rotate(kube.home)
+                rotate(kube, api.get(POD, "default", "p"))
                 (claim / "rotate").unlink()
                 away.close()
 
@@ -208,10 +207,9 @@ def test_what_was_rotated_away_while_the_connection_was_broken_is_named(kube, ap
     assert read[-3:] == wrote[-3:]
 
 
-def rotate(home: Path) -> None:
-    """Take from the only pod's log what it has so far, as the kubelet does with one that has grown too long."""
-    (log,) = home.glob("pods/*/logs/node/0.log")
-    os.truncate(log, 0)
+def rotate(kube: LocalKube, pod: dict) -> None:
+    """Take from a pod's log what it has so far, as the kubelet does with one that has grown too long."""
+    os.truncate(kube.home / "pods" / pod["metadata"]["uid"] / "logs" / "node" / "0.log", 0)
 
 
 def test_an_injected_sidecar_is_not_read(api):

@@ -13,6 +13,14 @@ from nemo_run.testing import LocalKube
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kubeconfig", help="run test/e2e on the cluster that this file names, not on LocalKube")
     parser.addoption("--namespace", default="default", help="with --kubeconfig: the namespace to use")
+    parser.addoption(
+        "--with-ray",
+        nargs="?",
+        const="",
+        metavar="PYTHON",
+        help="run test/run/test_real_ray.py with the Ray of this Python's environment; without PYTHON, with one that"
+        " the test makes and keeps (~/.cache/nemo_run). Write it last, or --with-ray=PYTHON",
+    )
     parser.addoption("--image", default="python:3.12", help="with --kubeconfig: an image with python and bash")
 
 

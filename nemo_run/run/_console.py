@@ -85,7 +85,7 @@ class Console:
     def output(self, prefix: str, text: str) -> None:
         """Write a line of a job's own output, unchanged but for the *prefix* that says whose it is."""
         with _lock:
-            if _on_terminal() and not os.environ.get("NO_COLOR"):
+            if prefix and _on_terminal() and not os.environ.get("NO_COLOR"):
                 prefix = f"\x1b[32m{prefix}\x1b[0m"
             _write(f"{prefix} {text}" if prefix else text)
 

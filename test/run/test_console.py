@@ -74,6 +74,12 @@ def test_a_terminal_gets_colour_around_the_same_words(colours):
     assert "[bold]changed[/bold]" in plain
 
 
+def test_output_that_is_nobody_else_s_is_written_as_it_is(colours):
+    with redirect_stdout(Terminal()) as terminal:
+        Console().output("", "step 1")
+    assert terminal.getvalue() == "step 1\n"
+
+
 def test_a_terminal_without_colour_gets_none(colours, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     with redirect_stdout(Terminal()) as terminal:

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nemo_run.config import SCRIPTS_DIR, Script
+from nemo_run.config import SCRIPTS_DIR, USE_WITH_RAY_CLUSTER_KEY, Script
 from nemo_run.core.execution.base import Executor
 from nemo_run.core.execution.launcher import FaultTolerance, Launcher
 from nemo_run.core.execution.local import LocalExecutor
 from nemo_run.core.runners._main_script import main_source, mentions_main
 from nemo_run.core.serialization.yaml import YamlSerializer
 from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer, unpacked
+from nemo_run.exceptions import ConfigError
 from nemo_run.run import _store
 
 logger = logging.getLogger("nemo_run")
@@ -48,6 +49,9 @@ def submission(name: str, task: Any, executor: Executor, *, serialize_metadata: 
 
     An inline script becomes ``scripts/<name>.sh``, a Partial its serialised
     configuration; both configurations are also kept as YAML to read.
+
+    Raises:
+        ConfigError: the task asks for what there is on Slurm only.
     """
     _tell_unused(name, executor)
     if not isinstance(task, Script):
@@ -55,6 +59,9 @@ def submission(name: str, task: Any, executor: Executor, *, serialize_metadata: 
         return _of_partial(name, task, executor)
     if serialize_metadata:
         _write_yaml(name, task.to_config(), executor)
+    if task.metadata and USE_WITH_RAY_CLUSTER_KEY in task.metadata:
+        hint = "is for Slurm; on Kubernetes nemo_run.run.ray.job.RayJob runs a command on a Ray cluster"
+        raise ConfigError("metadata", USE_WITH_RAY_CLUSTER_KEY, hint)
     command, files = _script_command(name, task, executor)
     if executor.supports_launcher_transform() and (other := executor.get_launcher().transform(command)):
         command, files = _script_command(name, other, executor)

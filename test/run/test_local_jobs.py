@@ -61,6 +61,16 @@ def test_the_logs_lie_where_torchx_put_them():
     assert log.read_text() == output(exp, "t") == "out\nerr\n"
 
 
+@pytest.mark.parametrize(("given", "kept"), [({}, None), ({"PET_LOG_DIR": "/mine"}, "/mine")], ids=["ours", "theirs"])
+def test_torchrun_is_told_to_keep_each_ranks_output_below_the_job(monkeypatch, given, kept):
+    monkeypatch.setenv("PET_LOG_DIR", "/of/an/outer/job")
+    with run.Experiment("local") as exp:
+        exp.add(script("echo $PET_LOG_DIR"), executor=run.LocalExecutor(env_vars=given), name="t")
+        exp.run()
+    app_id = exp.status(return_dict=True)["t"]["job_id"]
+    assert output(exp, "t").strip() == (kept or f"{exp._exp_dir}/t/nemo_run/{app_id}/torchelastic/t")
+
+
 @pytest.mark.parametrize(
     ("inline", "why"),
     [("exit 7", "exit code 7"), ("kill -SEGV $$", "exit code 139"), ("no-such-program", "exit code 127")],

@@ -82,3 +82,10 @@ def test_several_nodes_meet_under_one_id(monkeypatch):
     first, second = (dryrun(run.LocalExecutor(nodes=2, launcher="torchrun")) for _ in range(2))
     assert first == second
     assert first[first.index("--rdzv-endpoint") + 1] == "head:1234"
+
+
+def test_a_script_for_a_ray_cluster_of_slurm_is_refused():
+    with run.Experiment("told") as exp:
+        exp.add(run.Script("train.py", entrypoint="python", metadata={"use_with_ray_cluster": True}), name="t")
+        with pytest.raises(ConfigError, match="RayJob"):
+            exp.dryrun(log=False)

@@ -72,7 +72,7 @@ class LocalBackend:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **environment(submission)},
+                env={**os.environ, **_ranks_logs(directory, submission.name), **environment(submission)},
                 start_new_session=True,
             )
         self._children[app_id] = child
@@ -251,6 +251,11 @@ def _directory(record: AppRecord) -> Path:
 
 def _log_file(record: AppRecord) -> Path:
     return Path(record.facts["log_dir"], record.task, "0", "combined.log")
+
+
+def _ranks_logs(directory: Path, task: str) -> dict[str, str]:
+    """Let a torchrun in the job keep each rank's output where torchx had it: …/attempt_0/<rank>/stdout.log."""
+    return {"PET_LOG_DIR": str(directory / "torchelastic" / task)}
 
 
 def _show_as(log: Path, name: Path) -> None:

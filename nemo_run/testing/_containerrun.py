@@ -24,6 +24,12 @@ RETRY = 0.25
 """Seconds until what keeps a pod from starting is looked at again."""
 FIRST_BACK_OFF, LONGEST_BACK_OFF = 0.1, 2.0
 """Seconds between restarts: a real kubelet's 10 s and 300 s would try a user's patience."""
+RELIST = 0.5
+"""
+Seconds until the kubelet has heard of a container's end: it does not start it again before, nor let its pod go.
+
+It looks once a second (pkg/kubelet/pleg, genericPlegRelistPeriod): for so long at least a log can still be read.
+"""
 _GPU = "nvidia.com/gpu"
 
 
@@ -39,6 +45,7 @@ class ContainerRun:
         """The pod's containers proper have ended: a sidecar is not started again."""
         self._context = context
         self._oom_killed = False
+        self._started_at = self._ended_at = -RELIST
 
     @property
     def name(self) -> str:
@@ -58,11 +65,15 @@ class ContainerRun:
             if back_off:
                 self._back_off(back_off)
             try:
-                await self._context.ending.pause(back_off)
+                await self._context.ending.pause(max(back_off, RELIST))
             except Stopped:
                 return
             back_off = min(back_off * 2 or FIRST_BACK_OFF, LONGEST_BACK_OFF)
             self.state.restarts += 1
+
+    async def noticed(self) -> None:
+        """Wait until the kubelet has heard of the container's end; it knows one that it has brought about."""
+        await asyncio.sleep(self._ended_at + RELIST - asyncio.get_running_loop().time())
 
     def log(self, *, previous: bool) -> LogFile | None:
         """Give the log of the last start or, with *previous*, of the one that the status calls ``lastState``."""
@@ -94,7 +105,7 @@ class ContainerRun:
             self.state.ended(128, "StartError", message)
             context.tell("Failed", f"Error: {message}")
             return
-        self.container = container
+        self.container, self._started_at = container, asyncio.get_running_loop().time()
         never = context.fault("never-ready") is not None
         probe = None if never else readiness_command(self.spec)
         ready = not never and probe is None
@@ -138,6 +149,9 @@ class ContainerRun:
         self._context.publish()
 
     def _ended(self, code: int) -> None:
+        now = asyncio.get_running_loop().time()
+        if not self._context.ending.begun or now < self._started_at + RELIST:
+            self._ended_at = now
         reason = "OOMKilled" if self._oom_killed else "Completed" if code == 0 else "Error"
         self._oom_killed = False
         self.state.ended(code, reason)

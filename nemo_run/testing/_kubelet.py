@@ -150,6 +150,8 @@ class Kubelet:
         try:
             await pod.live()
             await pod.deleted()
+            if self._current(pod):
+                await pod.noticed()
         finally:
             if uid in self._pods:
                 del self._pods[uid]

@@ -95,6 +95,10 @@ class PodRun:
         """Wait until somebody has asked for the pod's deletion."""
         await self._asked.wait()
 
+    async def noticed(self) -> None:
+        """Wait until the kubelet has heard of the end of each container that ended by itself."""
+        await asyncio.gather(*(run.noticed() for run in self.runs.values()))
+
     def discard(self) -> None:
         """Delete the pod's logs and what else it leaves on the node."""
         shutil.rmtree(self._context.directory, ignore_errors=True)

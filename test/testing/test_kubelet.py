@@ -13,6 +13,7 @@ import pytest
 from nodes import Working, working
 
 from nemo_run._kube.resources import CONFIG_MAP, POD, SECRET
+from nemo_run.testing import _containerrun
 from nemo_run.testing._errors import ApiError
 from nemo_run.testing._faults import Pod as PodFault
 
@@ -291,6 +292,21 @@ def test_a_failing_container_is_restarted_in_place(node):
     assert (status["restartCount"], status["lastState"]["terminated"]["exitCode"]) == (1, 5)
     assert node.log("a") == b"run again\n"
     assert node.log("a", previous=True) == b"run \n"
+
+
+def test_what_a_container_wrote_last_can_be_read_while_its_pod_is_deleted(node, monkeypatch):
+    """The kubelet looks once a second, and lets no pod go before it knows of its container's end."""
+    monkeypatch.setattr(_containerrun, "RELIST", 2.0)
+    node.run_pod("a", "echo last; exit 5", restartPolicy="OnFailure")
+    node.until(lambda: node.get("a")["status"], lambda status: "terminated" in _state(status))
+    node.delete("a")
+    assert node.log("a") == b"last\n"
+    node.until(lambda: [pod["metadata"]["name"] for pod in node.list()], lambda names: "a" not in names)
+
+
+def _state(status: dict) -> dict:
+    (container,) = status.get("containerStatuses") or [{}]
+    return container.get("state") or {}
 
 
 def test_a_container_that_keeps_failing_is_backed_off(node):

@@ -172,7 +172,7 @@ class Wire:
         return Unreachable(
             request.what,
             f"TLS: {said}" if untrusted else said,
-            reason=_UNTRUSTED if untrusted else "",
+            reason=UNTRUSTED if untrusted else "",
             server=self.server,
             context=self.context,
             namespace=request.namespace,
@@ -185,16 +185,17 @@ class Wire:
                 logger.warning("the Kubernetes API server says: %s", text)
 
 
-_UNTRUSTED = "Untrusted"
+UNTRUSTED = "Untrusted"
+"""The reason of an error about a TLS certificate: nothing was sent."""
 
 
 def _is_about_credentials(error: KubeError) -> bool:
-    return error.status == 401 if isinstance(error, NotAuthorized) else error.reason == _UNTRUSTED
+    return error.status == 401 if isinstance(error, NotAuthorized) else error.reason == UNTRUSTED
 
 
 def _worth_another_try(error: KubeError) -> bool:
     if isinstance(error, Unreachable):
-        return error.status is None and error.reason != _UNTRUSTED
+        return error.status is None and error.reason != UNTRUSTED
     return isinstance(error, ServerError) and error.status not in (410, 501)
 
 

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
 from nemo_run.core._masking import masked
+from nemo_run.core.execution._launched import Launched
 from nemo_run.core.execution._ownership import LAUNCH_ANNOTATION
-from nemo_run.exceptions import ConfigError, Conflict, KubeError, Rejected
+from nemo_run.exceptions import ConfigError, Conflict, KubeError, NotAuthorized, NotFound, Rejected
 
 if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
@@ -24,6 +26,12 @@ Json = dict[str, Any]
 _UNKNOWN = re.compile(r'unknown field "([^"]+)"')
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _ROUNDS = 10
+
+REFUSED = (ConfigError, Conflict, NotAuthorized, NotFound, Rejected)
+"""Errors of a create by which nothing was created."""
+TAKING_BACK = 6.0
+"""Seconds in which a create whose sender has gone may still arrive."""
+_PAUSE = 0.5
 
 
 def accepted(
@@ -156,6 +164,34 @@ def create(
             context=api.context,
             namespace=metadata["namespace"],
         ) from error
+
+
+def taken_back(
+    api: KubeApi, kind: Resource, job: Launched, *, patience: float = TAKING_BACK, clock: Clock = SYSTEM_CLOCK
+) -> bool:
+    """
+    Delete an object whose launch was cut off; False if it cannot be told whether it will be there.
+
+    What carries a request (a proxy, a slow webhook) may deliver it after its
+    sender has gone. So the object is looked for during *patience* seconds, and
+    only that of this launch is deleted.
+    """
+    api = api.patient(0)
+    deadline = clock.now() + patience
+    while True:
+        try:
+            there = api.get(kind, job.namespace, job.name)
+            if job.is_it(there):
+                api.delete(kind, job.namespace, job.name, uid=there["metadata"]["uid"])
+            return True
+        except NotFound:
+            if job.uid:
+                return True
+        except KubeError as error:
+            logger.debug("cannot take %s back yet: %s", job.name, error)
+        if clock.now() >= deadline:
+            return False
+        clock.sleep(_PAUSE)
 
 
 def launch_id(body: Mapping[str, Any]) -> str | None:

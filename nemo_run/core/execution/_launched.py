@@ -1,4 +1,4 @@
-"""What tells a TrainJob that we launched from another of its name; no I/O."""
+"""What tells an object that we launched from another of its name; no I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nemo_run.core.execution._ownership import LAUNCH_ANNOTATION
 
 @dataclass(frozen=True)
 class Launched:
-    """A TrainJob as its launch knows it."""
+    """A TrainJob, RayJob or RayCluster as its launch knows it."""
 
     namespace: str
     name: str
@@ -20,7 +20,7 @@ class Launched:
     launch_id: str = ""
 
     def is_it(self, job: Mapping[str, Any]) -> bool:
-        """Tell whether *job*, the TrainJob that has the name now, is this one as far as can be told."""
+        """Tell whether *job*, the object that has the name now, is this one as far as can be told."""
         metadata = job["metadata"]
         return self.matches(metadata.get("uid", ""), (metadata.get("annotations") or {}).get(LAUNCH_ANNOTATION, ""))
 

@@ -18,6 +18,7 @@ from nemo_run._kube.mover import check_rights, data_mover, sweep
 from nemo_run._kube.resources import RAYJOB
 from nemo_run._kube.resync import Resent, resync
 from nemo_run._kube.transfer import workdir_files
+from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
 from nemo_run.core.execution._ownership import MOVER_ROLE, ROLE_LABEL, USER_LABEL
 from nemo_run.core.execution._rayjob import CODE_ANNOTATION
 from nemo_run.core.execution._raypods import mover_shape
@@ -57,6 +58,7 @@ def sync(
     name: str,
     labels: Mapping[str, str],
     texts: Mapping[PurePosixPath, str],
+    clock: Clock = SYSTEM_CLOCK,
 ) -> Resent:
     """
     Make the code directory hold what *workdir* does, as git sees it, and *texts*; the copy pod is gone afterwards.
@@ -79,8 +81,11 @@ def sync(
         labels=labels,
         overrides=executor.data_mover,
         timeout=executor.data_mover_timeout,
+        clock=clock,
     ) as pod:
-        done = copied(api, pod, files, layout, texts, spool_dir=executor.job_dir or None, keeps=workdir is None)
+        done = copied(
+            api, pod, files, layout, texts, spool_dir=executor.job_dir or None, keeps=workdir is None, clock=clock
+        )
     logger.info(
         "sent %d entries (%d bytes) to %s; %d as they were, %d removed",
         done.sent,
@@ -101,6 +106,7 @@ def copied(
     *,
     spool_dir: str | None = None,
     keeps: bool = False,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> Resent:
     """
     Bring the code directory up to *files* from the copy pod *pod*.
@@ -123,6 +129,7 @@ def copied(
             only_extra=keeps,
             spool_dir=Path(spool),
             progress=_Progress(),
+            clock=clock,
         )
 
 
@@ -138,6 +145,7 @@ def copy_pod(
     labels: Mapping[str, str],
     overrides: Mapping[str, Any],
     timeout: int,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> Iterator[PodRef]:
     """Run a copy pod for as long as the block lasts, after a look at rights and leftovers."""
     check_rights(api, namespace)
@@ -157,7 +165,7 @@ def copy_pod(
         )
         for strictly in (False, True)
     )
-    with data_mover(api, plain, restricted=restricted, timeout=timeout) as pod:
+    with data_mover(api, plain, restricted=restricted, timeout=timeout, clock=clock) as pod:
         yield pod
 
 

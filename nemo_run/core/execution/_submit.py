@@ -17,16 +17,13 @@ from nemo_run.core.execution._passthrough import Dialect, Json, Origin
 from nemo_run.core.execution._session import deleting
 from nemo_run.core.execution._trainjob import phase
 from nemo_run.core.execution.base import current_user
-from nemo_run.exceptions import ConfigError, Conflict, KubeError, NotAuthorized, NotFound, Rejected, WaitTimeout
+from nemo_run.exceptions import ConfigError, Conflict, NotAuthorized, NotFound, Rejected, WaitTimeout
 
 if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
     from nemo_run.core.execution.kubeflow import KubeflowExecutor
 
 logger = logging.getLogger(__name__)
-
-TAKING_BACK = 6.0
-_PAUSE = 0.5
 
 _BY_FIELD: Mapping[str, Dialect] = {"runtimePatches": "2.2", "podTemplateOverrides": "2.1", "podSpecOverrides": "2.0"}
 
@@ -110,32 +107,6 @@ def _uid_of(api: KubeApi, job: Launched) -> str | None:
     if not job.is_it(there):
         raise Conflict(f"delete {TRAINJOB.kind} {job.name}", "it is of another launch", namespace=job.namespace)
     return str(there["metadata"]["uid"])
-
-
-def taken_back(api: KubeApi, job: Launched, *, patience: float = TAKING_BACK, clock: Clock = SYSTEM_CLOCK) -> bool:
-    """
-    Delete a TrainJob whose launch was cut off; False if it cannot be told whether it will be there.
-
-    What carries a request (a proxy, a slow webhook) may deliver it after its
-    sender has gone. So the job is looked for during *patience* seconds, and
-    only that of this launch is deleted.
-    """
-    api = api.patient(0)
-    deadline = clock.now() + patience
-    while True:
-        try:
-            there = api.get(TRAINJOB, job.namespace, job.name)
-            if job.is_it(there):
-                api.delete(TRAINJOB, job.namespace, job.name, uid=there["metadata"]["uid"])
-            return True
-        except NotFound:
-            if job.uid:
-                return True
-        except KubeError as error:
-            logger.debug("cannot take %s back yet: %s", job.name, error)
-        if clock.now() >= deadline:
-            return False
-        clock.sleep(_PAUSE)
 
 
 def gone(api: KubeApi, job: Launched, *, timeout: float, interval: float, clock: Clock = SYSTEM_CLOCK) -> bool:

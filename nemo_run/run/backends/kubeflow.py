@@ -13,23 +13,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from nemo_run._kube.api import KubeApi, connect
 from nemo_run._kube.demux import GAP
+from nemo_run._kube.resources import TRAINJOB
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
 from nemo_run.config import get_nemorun_home
+from nemo_run.core.execution._creation import REFUSED, taken_back
 from nemo_run.core.execution._launched import Launched
 from nemo_run.core.execution._ranklog import ALL_RANKS
 from nemo_run.core.execution._session import deleted_here
-from nemo_run.core.execution._submit import taken_back
 from nemo_run.core.execution.kubeflow import KubeflowExecutor, KubeflowJobState
 from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer
 from nemo_run.exceptions import (
-    ConfigError,
-    Conflict,
     ExperimentError,
     KubeError,
     NemoRunError,
-    NotAuthorized,
-    NotFound,
-    Rejected,
 )
 from nemo_run.run import _store, _unknown_classes
 from nemo_run.run._lines import LineReader
@@ -47,8 +43,6 @@ logger = logging.getLogger("nemo_run")
 _LOOK_EVERY = 2.0
 _ON_THE_WAY = 120.0
 """Seconds after which no request to create a job is on the way any more."""
-_REFUSED = (ConfigError, Conflict, NotAuthorized, NotFound, Rejected)
-"""Errors of a launch by which nothing was created."""
 _FACTS = ("namespace", "uid", "launch_id", "server", "context", "submitted_at", "log")
 _ALL_LINES = 10_000_000
 _WHOLE = "whole"
@@ -134,11 +128,11 @@ class KubeflowBackend:
         executor = _known(record)
         namespace, name = record.facts["namespace"], record.job_name
         known = executor._session.known.get((namespace, name))
-        if known is None and isinstance(error, _REFUSED):
+        if known is None and isinstance(error, REFUSED):
             _records().change(lambda records: {key: records[key] for key in records if key != record.app_id})
             return
         job = known or Launched(namespace, name, launch_id=record.facts["launch_id"])
-        if taken_back(_api(executor), job, clock=self._clock):
+        if taken_back(_api(executor), TRAINJOB, job, clock=self._clock):
             self._remember(record, AppStatus(AppState.CANCELLED, "its launch was cut off"))
             return
         look = f'run.Experiment.from_id("{executor.experiment_id}").status()'

@@ -36,6 +36,7 @@ def created(
     strict: bool,
     told: set[str],
     secrets: Sequence[str],
+    clock: Clock = SYSTEM_CLOCK,
 ) -> tuple[Json, bool]:
     """
     Give the RayCluster that is as *body* says, and whether it was made just now.
@@ -48,7 +49,7 @@ def created(
     """
     body = _objects.signed(body, {HASH_ANNOTATION: spec_hash(body)})
     metadata = body["metadata"]
-    with _objects.undone_on_failure(api, RAYCLUSTER, body):
+    with _objects.undone_on_failure(api, RAYCLUSTER, body, clock):
         try:
             stored = _creation.accepted(api, RAYCLUSTER, body, origins, strict=strict, told=told, secrets=secrets)
         except Conflict as error:

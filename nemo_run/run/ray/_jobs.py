@@ -12,6 +12,7 @@ from nemo_run._kube.layout import WorkdirLayout
 from nemo_run._kube.manifests.pods import prune
 from nemo_run._kube.mounts import claim_of
 from nemo_run._kube.resources import RAYCLUSTER, RAYJOB
+from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
 from nemo_run.core.execution import _creation
 from nemo_run.core.execution._raystate import JobPhase, job_phase, readiness
 from nemo_run.exceptions import ConfigError, KubeError, NotFound, Rejected
@@ -30,7 +31,15 @@ _NEWER = {
 """Fields of ours that older releases of KubeRay do not know."""
 
 
-def submit(api: KubeApi, body: Json, origins: Mapping[str, object], *, before: Callable[[], None], **how: Any) -> Json:
+def submit(
+    api: KubeApi,
+    body: Json,
+    origins: Mapping[str, object],
+    *,
+    before: Callable[[], None],
+    clock: Clock = SYSTEM_CLOCK,
+    **how: Any,
+) -> Json:
     """
     Create the RayJob that *body* says, and give it as stored.
 
@@ -45,7 +54,7 @@ def submit(api: KubeApi, body: Json, origins: Mapping[str, object], *, before: C
     body = _objects.signed(body)
     _create(api, body, origins, dry_run=True, **how)
     before()
-    with _objects.undone_on_failure(api, RAYJOB, body):
+    with _objects.undone_on_failure(api, RAYJOB, body, clock):
         return _create(api, body, origins, **how)
 
 

@@ -5,16 +5,24 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from nemo_run._kube.resources import EVENT, POD, Resource
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock, poll_until
-from nemo_run.core.execution._creation import launch_id
+from nemo_run._kube.wire import UNTRUSTED
+from nemo_run.core.execution._creation import REFUSED, TAKING_BACK, launch_id, taken_back
+from nemo_run.core.execution._launched import Launched
 from nemo_run.core.execution._ownership import LAUNCH_ANNOTATION
 from nemo_run.core.execution._rayjob import CLUSTER_LABEL
 from nemo_run.core.execution._raystate import refusal
-from nemo_run.exceptions import KubeError, NotFound, ServerError, Unreachable, WaitTimeout
+from nemo_run.exceptions import (
+    KubeError,
+    NotFound,
+    ServerError,
+    Unreachable,
+    WaitTimeout,
+)
 
 if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
@@ -34,26 +42,31 @@ def signed(body: Mapping[str, Any], annotations: Mapping[str, str] | None = None
 
 
 @contextmanager
-def undone_on_failure(api: KubeApi, kind: Resource, body: Mapping[str, Any]) -> Iterator[None]:
-    """Remove the object that *body* became, should the block not come to its end; nobody else's of that name."""
+def undone_on_failure(
+    api: KubeApi, kind: Resource, body: Mapping[str, Any], clock: Clock = SYSTEM_CLOCK
+) -> Iterator[None]:
+    """
+    Remove the object that *body* became, should the block not come to its end; nobody else's of that name.
+
+    A create that nobody answered may arrive later: it is waited for, for a few seconds.
+    """
     try:
         yield
-    except BaseException:
-        try:
-            _remove_own(api, kind, body)
-        except KubeError as error:
-            logger.warning("%s %s may be left over: %s", kind.kind, body["metadata"]["name"], error)
+    except BaseException as error:
+        metadata = body["metadata"]
+        namespace, name = metadata["namespace"], metadata["name"]
+        sure = isinstance(error, REFUSED) or getattr(error, "reason", "") == UNTRUSTED
+        job = Launched(namespace, name, launch_id=launch_id(body) or "")
+        if not taken_back(api, kind, job, patience=0 if sure else TAKING_BACK, clock=clock) and not sure:
+            logger.warning(
+                "%s %s may be there or come yet: look with `kubectl get %s %s -n %s`, and delete it",
+                kind.kind,
+                name,
+                kind.plural,
+                name,
+                namespace,
+            )
         raise
-
-
-def _remove_own(api: KubeApi, kind: Resource, body: Mapping[str, Any]) -> None:
-    metadata = body["metadata"]
-    quick = api.patient(5)
-    with suppress(NotFound):
-        there = quick.get(kind, metadata["namespace"], metadata["name"])
-        if launch_id(there) == launch_id(body):
-            quick.delete(kind, metadata["namespace"], metadata["name"], uid=there["metadata"].get("uid"))
-            logger.info("removed %s %s again", kind.kind, metadata["name"])
 
 
 def installed(api: KubeApi, kind: Resource, error: KubeError) -> KubeError:

@@ -12,6 +12,7 @@ from nemo_run.core.execution.base import Executor
 from nemo_run.core.execution.kuberay import KubeRayExecutor
 from nemo_run.exceptions import ConfigError, KubeError
 from nemo_run.run._console import Console, shown_logging
+from nemo_run.run._interrupt import sigterm_interrupts
 from nemo_run.run.ray._port_forward import PortForward
 from nemo_run.run.ray.kuberay import KubeRayCluster
 
@@ -57,7 +58,7 @@ class RayCluster:
             KubeError: the server, or KubeRay, refused.
             WaitTimeout: not ready within *timeout* seconds; the cluster stays, and `stop` removes it.
         """
-        with self._shown():
+        with self._shown(), sigterm_interrupts():
             made = self.backend.create(pre_ray_start_commands=pre_ray_start_commands, dryrun=dryrun)
             if dryrun:
                 return made

@@ -225,7 +225,12 @@ class KubeRayCluster:
         return {**body, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), **labels}}}
 
     def _handling(self) -> dict[str, Any]:
-        return {"strict": self.executor.strict, "told": self._told, "secrets": _secrets(self.executor)}
+        return {
+            "strict": self.executor.strict,
+            "told": self._told,
+            "secrets": _secrets(self.executor),
+            "clock": self._clock,
+        }
 
 
 @dataclass(kw_only=True)
@@ -436,6 +441,7 @@ class KubeRayJob:
             strict=self.executor.strict,
             told=self._told,
             secrets=spec.secrets,
+            clock=self._clock,
         )
 
     def _sync(self, api: KubeApi, spec: _rayjob.RayJobSpec, directory: Path | None) -> None:
@@ -443,7 +449,16 @@ class KubeRayJob:
             return
         _raysync.warn_of_others(api, self._namespace, spec.layout, self._labels, self.job_name)
         texts: dict[PurePosixPath, str] = {_rayjob.runner_path(spec): _rayjob.runner_text(spec)}
-        _raysync.sync(self.executor, api, spec.layout, directory, name=self.job_name, labels=self._labels, texts=texts)
+        _raysync.sync(
+            self.executor,
+            api,
+            spec.layout,
+            directory,
+            name=self.job_name,
+            labels=self._labels,
+            texts=texts,
+            clock=self._clock,
+        )
 
     def _look(self) -> _raystate.JobPhase:
         """Give how the job stands; what is gone after it was seen is no error."""

@@ -9,6 +9,7 @@ from local_runs import states
 
 import nemo_run as run
 from nemo_run._kube.resources import POD, TRAINJOB
+from nemo_run._kube.waiting import poll_until
 
 
 def executor(**changes):
@@ -34,6 +35,25 @@ def test_a_detached_job_is_followed_again_and_its_lines_are_kept_once(kube, caps
     assert re.findall(r"^train/0 (.*)", out, re.MULTILINE) == ["begun", "begun", "done"] * 2
     kept = Path(job.executor.job_dir, "log-allranks_0.out").read_text().splitlines()
     assert [line.partition("] ")[2] for line in kept] == ["begun", "begun", "done"]
+
+
+def test_the_logs_of_a_detached_job_that_has_ended_are_kept_when_they_are_asked_for(kube, capsys):
+    """All ranks' lines, shown as of a job that was followed; they stay when the pods are gone."""
+    run.run(run.Script(inline="echo $HOSTNAME"), executor=executor(num_nodes=2), name="train", detach=True)
+    poll_until(lambda: states(run.Experiment.from_title("train")), {"train": "SUCCEEDED"}.__eq__,
+               what="the job's end", timeout=60, interval=0.1)  # fmt: skip
+    experiment = run.Experiment.from_title("train")
+    log = Path(experiment.jobs[0].executor.job_dir, "log-allranks_0.out")
+    assert not log.exists()
+    shown = []
+    for _ in range(2):
+        capsys.readouterr()
+        run.Experiment.from_title("train").logs("train")
+        shown.append(sorted(line for line in capsys.readouterr().out.splitlines() if line.startswith("[pod/")))
+        for pod in kube.do(lambda store: store.list(POD, "default")):
+            kube.do(lambda store, pod=pod: store.delete(POD, "default", pod["metadata"]["name"], grace=0))
+    assert shown == [sorted(log.read_text().splitlines())] * 2
+    assert [line.rpartition("-")[2] for line in shown[0]] == ["0", "1"]
 
 
 def test_streaming_writes_the_same_lines_as_following(kube):

@@ -275,14 +275,15 @@ class KubeflowBackend:
         """
         Give the log file of a job that has ended; else what the cluster still has.
 
-        Where following was interrupted, the file is completed as far as the pods are there.
+        Where nobody followed it, or not to the end, the file is written as far as the pods are there.
         """
         path = Path(record.job_dir, ALL_RANKS)
-        if not is_terminal(record.status.state) or not path.exists():
+        ended = is_terminal(record.status.state)
+        whole = ended and ((path.exists() and record.facts.get("log") == _WHOLE) or self._completed(record))
+        if not (ended and path.exists()):
             for line in _known(record).fetch_logs(record.job_name, stream=False, lines=_ALL_LINES):
                 yield line.rstrip("\n")
             return
-        whole = record.facts.get("log") == _WHOLE or self._completed(record)
         line = ""
         with LineReader(path) as reader:
             for line in reader.rest():
@@ -291,11 +292,11 @@ class KubeflowBackend:
             yield _CUT
 
     def _completed(self, record: AppRecord) -> bool:
-        """Read on where following was interrupted; tell whether nothing can be missing now."""
+        """Read what nobody has followed; tell whether nothing can be missing now."""
         try:
             if self._asked(record, {}) not in (_GONE, _NOWHERE, _REPLACED, _NEVER):
                 self._wait_for(record, self._following(record))
-        except NemoRunError as error:
+        except (NemoRunError, OSError) as error:
             self._tell_once(record, f"its log file cannot be completed: {error}")
         return (_records().get(record.app_id) or {}).get("log") == _WHOLE
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
+from typing import NamedTuple
 
 GAP = "--- lines may be missing ---"
 """How begins what stands where a log could not be read without a hole."""
@@ -14,12 +14,11 @@ GAP = "--- lines may be missing ---"
 LONGEST_LINE = 1 << 20
 """Bytes after which a line is given in pieces: one without an end must not fill the memory."""
 
-_STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ?(.*)", re.DOTALL)
+_STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)(?: |\Z)")
 _RANK = re.compile(r"\[default(\d+)\]:")
 
 
-@dataclass(frozen=True)
-class LogLine:
+class LogLine(NamedTuple):
     """One line that a pod's container wrote."""
 
     pod: str
@@ -36,7 +35,8 @@ class LogLine:
         found = _STAMPED.fullmatch(self.at)
         if not found:
             return None
-        return _epoch(found[1], found[3]), int((found[2] or "").ljust(9, "0"))
+        second, fraction, zone = found.groups("")
+        return _epoch(second, zone), int(fraction.ljust(9, "0"))
 
 
 @lru_cache(maxsize=64)
@@ -46,8 +46,8 @@ def _epoch(second: str, zone: str) -> int:
 
 def stamped(text: str) -> tuple[str, str]:
     """Split the kubelet's timestamp off a line; "" where there is none."""
-    found = _STAMPED.fullmatch(text)
-    return (text[: found.start(4)].rstrip(" "), found[4]) if found else ("", text)
+    found = _STAMPED.match(text)
+    return (text[: found.end(3)], text[found.end() :]) if found else ("", text)
 
 
 def gap(pod: str, node: int | None, first: int, last: int) -> LogLine:
@@ -138,8 +138,10 @@ class Resume:
                 return False
         self._same = self._same + 1 if moment == self._last else 1
         self._last = moment
-        self._highest = max(moment, self._highest or moment)
-        self._lowest = min(moment, self._lowest or moment)
+        if self._highest is None or moment > self._highest:
+            self._highest = moment
+        if self._lowest is None or moment < self._lowest:
+            self._lowest = moment
         return True
 
 

@@ -49,11 +49,14 @@ class RankLog:
 
     def write(self, line: LogLine) -> None:
         """Take the next line of a pod."""
-        prefix = f"[pod/{line.pod}/{self._container}] ".encode() if line.pod else b""
-        text = prefix + line.text.encode("utf-8", "replace") + b"\n"
-        if self._before and line.pod not in self._replays:
-            self._replays[line.pod] = _lines(self._path, prefix, self._before)
-        if line.gap and self._before:
+        prefix = f"[pod/{line.pod}/{self._container}] " if line.pod else ""
+        text = f"{prefix}{line.text}\n".encode("utf-8", "replace")
+        if not self._before:
+            self._file.write(text)
+            return
+        if line.pod not in self._replays:
+            self._replays[line.pod] = _lines(self._path, prefix.encode(), self._before)
+        if line.gap:
             # The file may have what cannot be had any more: the next line tells.
             self._gaps.setdefault(line.pod, []).append(text)
             return

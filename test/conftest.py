@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from children import Start, children
 
 from nemo_run.testing import LocalKube
 
@@ -33,6 +34,13 @@ def _no_state_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
+
+
+@pytest.fixture
+def start_child() -> Iterator[Start]:
+    """Start processes as ``subprocess.Popen`` does; what of them is left when the test ends is ended."""
+    with children() as start:
+        yield start
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from nemo_run.exceptions import NemoRunError
 from nemo_run.run._console import Console
+from nemo_run.run._interrupt import Launching
 from nemo_run.run._order import AnyJob, Outcome
 from nemo_run.run._runner import AppRunner
 from nemo_run.run.job import AppState, AppStatus, is_terminal
@@ -23,7 +24,8 @@ def launch_all(jobs: Sequence[AnyJob], launch: Callable[[AnyJob], None], *, work
     """
     Launch *jobs*, several at a time; a single one in this thread, where Ctrl-C reaches it.
 
-    All are tried; the first error is raised once the others are launched.
+    All are tried; the first error is raised once the others are launched. Ctrl-C cuts
+    off all launches that are under way, and is raised when they have cleaned up.
     """
     if len(jobs) == 1:
         launch(jobs[0])
@@ -32,14 +34,18 @@ def launch_all(jobs: Sequence[AnyJob], launch: Callable[[AnyJob], None], *, work
     for job in jobs:
         todo.put(job)
     errors: list[BaseException] = []
+    launching = Launching()
     threads = [
-        threading.Thread(target=_launch_from, args=(todo, launch, errors), name=f"launch-{number}", daemon=True)
+        threading.Thread(
+            target=_launch_from, args=(todo, launch, errors, launching), name=f"launch-{number}", daemon=True
+        )
         for number in range(min(workers, len(jobs)))
     ]
     try:
         _join(threads)
     except KeyboardInterrupt:
         _drain(todo)
+        launching.interrupt()
         _join(threads, started=True)
         raise
     if errors:
@@ -47,7 +53,10 @@ def launch_all(jobs: Sequence[AnyJob], launch: Callable[[AnyJob], None], *, work
 
 
 def _launch_from(
-    todo: queue.SimpleQueue[AnyJob], launch: Callable[[AnyJob], None], errors: list[BaseException]
+    todo: queue.SimpleQueue[AnyJob],
+    launch: Callable[[AnyJob], None],
+    errors: list[BaseException],
+    launching: Launching,
 ) -> None:
     while True:
         try:
@@ -55,7 +64,8 @@ def _launch_from(
         except queue.Empty:
             return
         try:
-            launch(job)
+            with launching.interruptible():
+                launch(job)
         except BaseException as error:  # raised again where the launch was asked for
             errors.append(error)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nemo_run.run._dag import Graph
+from nemo_run.run._interrupt import Launching
 from nemo_run.run.job import AppState, AppStatus, Job, JobGroup
 
 AnyJob = Job | JobGroup
@@ -56,9 +57,9 @@ class InOrder:
         self._slots = threading.Semaphore(workers)
         self._running: dict[str, threading.Thread] = {}
         self._launching: set[str] = set()
+        self._reach = Launching()
         self._ended: queue.SimpleQueue[tuple[str, AppStatus]] = queue.SimpleQueue()
         self._errors: list[BaseException] = []
-        self._interrupted = False
 
     def run(self) -> Outcome:
         """
@@ -77,7 +78,7 @@ class InOrder:
                 self._note(job_id, end)
                 self._start(self._graph.ready())
         except KeyboardInterrupt:
-            self._interrupted = True
+            self._reach.interrupt()
             while self._launching:  # what is being launched needs a handle before it can be told of
                 time.sleep(_PAUSE)
             raise
@@ -113,9 +114,12 @@ class InOrder:
             self._note(waiting, self._steps.withhold(self._jobs[waiting], f"not started: {job_id} {end.state}"))
 
     def _launch_and_follow(self, job: AnyJob) -> None:
+        launched = False
         try:
-            with self._slots:
-                launched = not self._interrupted and self._launched(job)
+            with self._slots, self._reach.interruptible():
+                launched = self._launched(job)
+        except KeyboardInterrupt:  # the main thread's: it has nobody to wait for any more
+            return
         finally:
             self._launching.discard(job.id)
         if launched:

@@ -413,9 +413,9 @@ class Experiment(ConfigurableMixin):
                 yield
         except Interrupted:
             raise
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             self._interrupted()
-            raise Interrupted from None
+            raise Interrupted(error) from None
 
     def _interrupted(self) -> None:
         self._find_launched()  # one whose launch was cut off may be there all the same

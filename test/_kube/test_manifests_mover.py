@@ -197,7 +197,7 @@ def test_its_command_ends_at_once_when_it_is_told_to():
     try:
         assert process.stdout.readline() == b"trapped\n"
         process.terminate()
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=120) == 0
     finally:
         # The kernel ends a pod's other processes with its first; here the sleep has to be ended, if it was started.
         with suppress(ProcessLookupError):

@@ -9,12 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from children import PATIENCE, wait_for
 
 import nemo_run as run
 from nemo_run._kube.resources import POD, SECRET, TRAINJOB
@@ -68,13 +68,6 @@ def repository(path: Path) -> Path:
     for args in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
         subprocess.run([*git, *args], check=True)
     return path
-
-
-def wait_for(what: Any, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
 
 
 VOLUMES = [{"name": "image", "persistentVolumeClaim": {"claimName": "image"}}]
@@ -204,18 +197,15 @@ def test_a_performance_launcher_s_dry_run_needs_no_cluster(tmp_path):
     assert list(Path(os.environ["NEMORUN_HOME"]).iterdir()) == []
 
 
-def test_a_signal_handler_cancels_the_job_by_its_task_s_name(kube, tmp_path):
+def test_a_signal_handler_cancels_the_job_by_its_task_s_name(kube, start_child, tmp_path):
     (tmp_path / "hello.py").write_text("import time\nprint('hello', flush=True)\ntime.sleep(600)\n")
     client = command("hello/launch.py", str(tmp_path))
-    process = subprocess.Popen(client, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        for line in process.stdout:
-            if line.rstrip().endswith("hello"):
-                break
-        process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
+    process = start_child(*client, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    for line in process.stdout:
+        if line.rstrip().endswith("hello"):
+            break
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1, out + err
     assert "gone: True" in out
     assert trainjobs(kube) == []

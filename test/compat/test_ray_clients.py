@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from children import PATIENCE
 
 from nemo_run._kube.resources import RAYJOB
 from nemo_run.testing import LocalKube
@@ -52,16 +53,12 @@ def test_an_evaluation_that_fails_is_seen_to_fail(kube, tmp_path):
     assert done.returncode != 0 or '"jobDeploymentStatus": "Failed"' in done.stdout
 
 
-def test_sigterm_stops_the_evaluation(kube, tmp_path):
-    running = subprocess.Popen([*PROGRAM, "--seconds", "600"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
-    try:
-        assert running.stdout is not None
-        for line in running.stdout:
-            if line.startswith("RUNNING"):
-                break
-        running.send_signal(signal.SIGTERM)
-        assert running.wait(timeout=60) == 0
-    finally:
-        running.kill()
-        running.communicate()
+def test_sigterm_stops_the_evaluation(kube, start_child, tmp_path):
+    running = start_child(*PROGRAM, "--seconds", "600", cwd=tmp_path, stdout=subprocess.PIPE)
+    assert running.stdout is not None
+    for line in running.stdout:
+        if line.startswith("RUNNING"):
+            break
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(PATIENCE) == 0
     assert rayjobs(kube) == []

@@ -10,10 +10,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from children import PATIENCE, wait_for
 
 from nemo_run._kube.api import connect
 from nemo_run._kube.resources import POD
-from nemo_run._kube.waiting import poll_until
 from nemo_run.exceptions import NemoRunError
 from nemo_run.testing import Cut, Pod, Respond
 
@@ -86,43 +86,37 @@ LAUNCH = """
 """
 
 
+def launched(start_child, script):
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-u", str(script)]
+    return start_child(*command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_a_signal_while_copying_leaves_nothing(local, tmp_path, number):
+def test_a_signal_while_copying_leaves_nothing(local, start_child, tmp_path, number):
     script = tmp_path / "launch.py"
     script.write_text(textwrap.dedent(LAUNCH).replace("research", local.defaults["namespace"]))
     with local.kube.fault(Pod("*mover*", "never-ready")):
-        process = subprocess.Popen(
-            [sys.executable, str(script)],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        poll_until(lambda: left_over(local), bool, what="a copy pod", timeout=60, interval=0.1)
+        process = launched(start_child, script)
+        wait_for(lambda: left_over(local), process)
         process.send_signal(number)
-        output, _ = process.communicate(timeout=60)
-    assert process.returncode == 130, output
+        output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + number, output
     assert left_over(local) == []
     assert "Traceback" not in output
 
 
-def test_ctrl_c_while_following_leaves_the_job_and_says_how_to_come_back(local, tmp_path):
+def test_ctrl_c_while_following_leaves_the_job_and_says_how_to_come_back(local, start_child, tmp_path):
     script = tmp_path / "launch.py"
     script.write_text(textwrap.dedent(LAUNCH).replace("research", local.defaults["namespace"]))
-    process = subprocess.Popen(
-        [sys.executable, "-u", str(script)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    process = launched(start_child, script)
     seen = []
     for line in process.stdout:
         seen.append(line)
         if "started" in line:
             break
     process.send_signal(signal.SIGINT)
-    rest, _ = process.communicate(timeout=60)
+    rest, _ = process.communicate(timeout=PATIENCE)
     output = "".join(seen) + rest
     assert process.returncode == 130, output
     assert "keeps running" in rest

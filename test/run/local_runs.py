@@ -6,8 +6,9 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
+
+from children import PATIENCE
 
 
 def states(exp):
@@ -16,15 +17,12 @@ def states(exp):
 
 def in_another_process(code, *args):
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), *args], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", textwrap.dedent(code), *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
     )
-
-
-def wait_for(what, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
 
 
 def lives(pid):
@@ -36,6 +34,6 @@ def lives(pid):
     return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
 
 
-def until(path, seconds=30):
+def until(path, seconds=PATIENCE):
     """Give a piece of shell that waits for a file, and fails if it does not come."""
     return f"for i in $(seq {seconds * 20}); do test -e {path} && break; sleep 0.05; done; test -e {path} || exit 9"

@@ -6,11 +6,10 @@ import json
 import re
 import signal
 import subprocess
-import sys
-import textwrap
 import time
 
 import pytest
+from children import PATIENCE, python, wait_for
 
 import nemo_run as run
 from nemo_run._kube.resources import TRAINJOB
@@ -32,13 +31,6 @@ def jobs(kube):
     return kube.do(lambda store: store.list(TRAINJOB, "default"))
 
 
-def wait_for(what, seconds=40):
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
-
-
 def records(tmp_path):
     return json.loads((tmp_path / "nemorun" / ".kubeflow_jobs.json").read_text())
 
@@ -49,35 +41,30 @@ def status():
     return str(facts["status"])
 
 
-def launching(kube):
+def launching(kube, start_child):
     """Start a client, and give it while its request to create the TrainJob is on the way."""
-    child = subprocess.Popen(
-        [sys.executable, "-u", "-c", textwrap.dedent(CLIENT)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_for(lambda: any(entry.struck for entry in kube._cluster.faults._active))
+    child = start_child(*python(CLIENT), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_for(lambda: any(entry.struck for entry in kube._cluster.faults._active), child)
     return child
 
 
-def test_interrupted_it_is_taken_back_though_it_arrives_late(kube):
+def test_interrupted_it_is_taken_back_though_it_arrives_late(kube, start_child):
     with kube.fault(Delay(3, on="POST */trainjobs", times=1)):
-        child = launching(kube)
+        child = launching(kube, start_child)
         child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=PATIENCE)
     assert (child.returncode, err) == (130, "")
     assert "Interrupted: no job was launched." in out
     assert jobs(kube) == []
     assert status() == "CANCELLED"
 
 
-def test_interrupted_and_unsure_it_says_what_may_be_there_and_finds_it(kube):
+def test_interrupted_and_unsure_it_says_what_may_be_there_and_finds_it(kube, start_child):
     with kube.fault(Delay(14, on="POST */trainjobs", times=1)):
-        child = launching(kube)
+        child = launching(kube, start_child)
         child.send_signal(signal.SIGTERM)
-        out, err = child.communicate(timeout=60)
-        assert (child.returncode, err) == (130, "")
+        out, err = child.communicate(timeout=PATIENCE)
+        assert (child.returncode, err) == (143, "")
         assert re.search(r"may have been created: train-\w+ in default; check with", " ".join(out.split()))
         assert "no job was launched" not in out
         assert status() == "UNSUBMITTED"
@@ -88,11 +75,11 @@ def test_interrupted_and_unsure_it_says_what_may_be_there_and_finds_it(kube):
     assert status() == "CANCELLED"
 
 
-def test_killed_right_after_the_request_the_job_is_found(kube, tmp_path):
+def test_killed_right_after_the_request_the_job_is_found(kube, start_child, tmp_path):
     with kube.fault(Delay(2, on="POST */trainjobs", times=1)):
-        child = launching(kube)
+        child = launching(kube, start_child)
         child.kill()
-        child.communicate(timeout=60)
+        child.communicate(timeout=PATIENCE)
         wait_for(lambda: jobs(kube))
     wait_for(lambda: status() == "PENDING")
     (record,) = records(tmp_path).values()
@@ -101,14 +88,14 @@ def test_killed_right_after_the_request_the_job_is_found(kube, tmp_path):
 
 
 @pytest.mark.parametrize("name_taken", [False, True])
-def test_killed_before_the_request_arrives_it_was_never_created(kube, tmp_path, name_taken):
+def test_killed_before_the_request_arrives_it_was_never_created(kube, start_child, tmp_path, name_taken):
     """Said once no request can be on the way any more; at once where the name is somebody else's."""
     with kube.fault(Respond(503, on="POST */trainjobs")):
-        child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(CLIENT)], stdout=subprocess.PIPE)
+        child = start_child(*python(CLIENT), stdout=subprocess.PIPE)
         path = tmp_path / "nemorun" / ".kubeflow_jobs.json"
-        wait_for(path.exists)
+        wait_for(path.exists, child)
         child.kill()
-        child.communicate(timeout=60)
+        child.communicate(timeout=PATIENCE)
     assert status() == "UNSUBMITTED"
     ((app_id, record),) = records(tmp_path).items()
     if name_taken:

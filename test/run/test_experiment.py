@@ -9,15 +9,14 @@ import signal
 import stat
 import subprocess
 import sys
-import textwrap
 import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import fiddle as fdl
 import pytest
-from local_runs import in_another_process, lives, states, wait_for
+from children import PATIENCE, python, wait_for
+from local_runs import in_another_process, lives, states
 
 import nemo_run as run
 from nemo_run.exceptions import ConfigError, ExperimentError, ExperimentNotFound, JobFailed
@@ -344,19 +343,14 @@ SLEEPER = """
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_a_local_job_and_the_process_with_130(number, tmp_path):
-    child = subprocess.Popen(
-        [sys.executable, "-u", "-c", textwrap.dedent(SLEEPER)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def test_an_interrupt_ends_a_local_job_and_the_process(start_child, number):
+    child = start_child(*python(SLEEPER), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     for line in child.stdout:
         if line == "sleeper/0 up\n":
             break
     child.send_signal(number)
-    out, err = child.communicate(timeout=30)
-    assert (child.returncode, err) == (130, "")
+    out, err = child.communicate(timeout=PATIENCE)
+    assert (child.returncode, err) == (128 + number, "")
     assert "Interrupted: sleeper was ended." in out
     assert "not reached" not in out
     assert states(run.Experiment.from_title("sleeper")) == {"sleeper": "CANCELLED"}
@@ -457,21 +451,38 @@ def test_an_experiments_config_builds_its_equal():
     assert (again._id, again.executor, again.clean_mode) == (exp._id, exp.executor, True)
 
 
-def test_a_second_interrupt_stops_at_once_and_still_leaves_no_job(tmp_path):
+def test_a_second_interrupt_stops_at_once_and_still_leaves_no_job(start_child, tmp_path):
     """The job ignores SIGTERM, so the first Ctrl-C waits for it; the second does not."""
     pid_file = tmp_path / "pid"
     code = f"""
         import nemo_run as run
-        script = run.Script(inline="trap '' TERM; echo $$ > {pid_file}; while true; do sleep 1; done")
+        from nemo_run.run.backends import BACKENDS
+        BACKENDS[run.LocalExecutor].grace = 3600.0
+        script = run.Script(
+            inline="trap 'touch {tmp_path}/told' TERM; echo $$ > {pid_file}; while true; do sleep 0.1; done"
+        )
         run.run(script, executor=run.LocalExecutor(), name="stubborn")
     """
-    child = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    wait_for(lambda: pid_file.exists() and pid_file.read_text())
+    child = start_child(*python(code), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(lambda: pid_file.exists() and pid_file.read_text(), child)
     child.send_signal(signal.SIGINT)
-    wait_for(lambda: states(run.Experiment.from_title("stubborn")) == {"stubborn": "RUNNING"})
-    time.sleep(0.5)
+    wait_for((tmp_path / "told").exists, child)
     child.send_signal(signal.SIGINT)
-    assert child.wait(4) != 0
+    assert child.wait(PATIENCE) != 0
     wait_for(lambda: not lives(int(pid_file.read_text())))
+
+
+def test_an_interrupt_that_comes_while_a_job_starts_leaves_none(start_child, tmp_path):
+    """The job itself sends it as soon as it runs: its launcher has hardly noticed that it does."""
+    pid_file = tmp_path / "pid"
+    code = f"""
+        import os, nemo_run as run
+        script = run.Script(inline=f"kill -INT {{os.getpid()}}; echo $$ > {pid_file}; exec sleep 600")
+        run.run(script, executor=run.LocalExecutor(), name="early")
+    """
+    child = start_child(*python(code), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = child.communicate(timeout=PATIENCE)
+    assert (child.returncode, err) == (130, "")
+    assert "Interrupted: early was ended." in out
+    assert not pid_file.exists() or not lives(int(pid_file.read_text()))
+    assert states(run.Experiment.from_title("early")) == {"early": "CANCELLED"}

@@ -8,14 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from local_runs import in_another_process, lives, states, until, wait_for
+from children import PATIENCE, python, wait_for
+from local_runs import in_another_process, lives, states, until
 
 import nemo_run as run
 from nemo_run.core.execution.base import ExecutorMacros
@@ -124,24 +124,24 @@ def test_what_will_not_end_is_killed_with_all_its_children(tmp_path):
         wait_for(lambda: (tmp_path / "upa").exists() and (tmp_path / "upb").exists())
         began = time.monotonic()
         exp.cancel("t")
-    assert 4 < time.monotonic() - began < 20
+    assert time.monotonic() - began > 4
     assert states(exp) == {"t": "CANCELLED"}
     pids = [int(pid) for name in "ab" for pid in (tmp_path / name).read_text().split()]
     wait_for(lambda: not any(map(lives, pids)))
 
 
-def test_a_job_outlives_a_launcher_that_was_killed_and_is_followed_again(tmp_path, capsys):
+def test_a_job_outlives_a_launcher_that_was_killed_and_is_followed_again(start_child, tmp_path, capsys):
     code = f"""
         import nemo_run as run
         task = run.Script(inline="echo begun; touch {tmp_path}/up; {until(tmp_path / "go")}; echo done; exit 4")
         run.run(task, executor=run.LocalExecutor(), name="orphan")
     """
-    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.DEVNULL)
+    child = start_child(*python(code), stdout=subprocess.DEVNULL)
     wait_for(
         lambda: (tmp_path / "up").exists() and states(run.Experiment.from_title("orphan")) == {"orphan": "RUNNING"}
     )
     child.kill()
-    child.wait(10)
+    child.wait(PATIENCE)
     exp = run.Experiment.from_title("orphan")
     assert states(exp) == {"orphan": "RUNNING"}
     capsys.readouterr()

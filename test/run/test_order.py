@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
-import textwrap
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from local_runs import in_another_process, states, until, wait_for
+from children import PATIENCE, python, wait_for
+from local_runs import in_another_process, states, until
 
 import nemo_run as run
 from nemo_run.exceptions import ConfigError, ExperimentError, JobFailed
@@ -101,7 +100,7 @@ def test_what_must_be_kept_in_order_cannot_be_detached_from(capsys):
     assert states(exp) == {"a": "SUCCEEDED", "b": "SUCCEEDED"}
 
 
-def running_in_order(tmp_path, title):
+def running_in_order(start_child, tmp_path, title):
     """Start an experiment of two jobs, one after the other, in another process; return when the first runs."""
     code = f"""
         import nemo_run as run
@@ -111,15 +110,15 @@ def running_in_order(tmp_path, title):
             exp.add(run.Script(inline="touch {tmp_path}/never"), name="third", dependencies=["second"])
             exp.run()
     """
-    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
-    wait_for((tmp_path / "up").exists)
+    child = start_child(*python(code), stdout=subprocess.PIPE)
+    wait_for((tmp_path / "up").exists, child)
     return child
 
 
-def test_another_process_cancels_a_running_job_and_with_it_those_that_wait(tmp_path):
-    child = running_in_order(tmp_path, "dag")
+def test_another_process_cancels_a_running_job_and_with_it_those_that_wait(start_child, tmp_path):
+    child = running_in_order(start_child, tmp_path, "dag")
     run.Experiment.from_title("dag").cancel("first")
-    out, _ = child.communicate(timeout=30)
+    out, _ = child.communicate(timeout=PATIENCE)
     assert child.returncode == 0
     assert "second: CANCELLED (not started: first CANCELLED)" in out
     expected = {"first": "CANCELLED", "second": "CANCELLED", "third": "CANCELLED"}
@@ -127,8 +126,8 @@ def test_another_process_cancels_a_running_job_and_with_it_those_that_wait(tmp_p
     assert not (tmp_path / "never").exists()
 
 
-def test_another_process_cancels_a_job_that_has_not_begun(tmp_path):
-    child = running_in_order(tmp_path, "dag")
+def test_another_process_cancels_a_job_that_has_not_begun(start_child, tmp_path):
+    child = running_in_order(start_child, tmp_path, "dag")
     exp = run.Experiment.from_title("dag")
     exp.cancel("second")
     exp.cancel("second")
@@ -136,14 +135,14 @@ def test_another_process_cancels_a_job_that_has_not_begun(tmp_path):
     assert states(exp) == waiting
     assert states(run.Experiment.from_title("dag")) == waiting
     exp.cancel("first")
-    child.communicate(timeout=30)
+    child.communicate(timeout=PATIENCE)
     assert not (tmp_path / "never").exists()
 
 
-def test_an_interrupt_ends_what_runs_and_keeps_back_what_waits(tmp_path):
-    child = running_in_order(tmp_path, "dag")
+def test_an_interrupt_ends_what_runs_and_keeps_back_what_waits(start_child, tmp_path):
+    child = running_in_order(start_child, tmp_path, "dag")
     child.send_signal(signal.SIGINT)
-    out, _ = child.communicate(timeout=30)
+    out, _ = child.communicate(timeout=PATIENCE)
     assert child.returncode == 130
     assert "Interrupted: first was ended." in out
     exp = run.Experiment.from_title("dag")
@@ -190,7 +189,7 @@ def test_reset_keeps_the_order_and_forgets_what_was_cancelled(tmp_path):
     assert [Path(again._exp_dir).name] == run.Experiment.catalog("dag")[1:]
 
 
-def test_two_processes_run_experiments_in_one_home():
+def test_two_processes_run_experiments_in_one_home(start_child):
     code = """
         import sys, nemo_run as run
         with run.Experiment(sys.argv[1]) as exp:
@@ -198,11 +197,8 @@ def test_two_processes_run_experiments_in_one_home():
                 exp.add(run.Script(inline="true"), name=f"{sys.argv[1]}{number}")
             exp.run()
     """
-    children = [
-        subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), name], stdout=subprocess.DEVNULL)
-        for name in ("left", "right")
-    ]
-    assert [child.wait(60) for child in children] == [0, 0]
+    children = [start_child(*python(code, name), stdout=subprocess.DEVNULL) for name in ("left", "right")]
+    assert [child.wait(PATIENCE) for child in children] == [0, 0]
     for name in ("left", "right"):
         found = in_another_process(
             f'import nemo_run as run; print(run.Experiment.from_title("{name}").status(return_dict=True))'

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
+from children import wait_for
 
 import nemo_run as run
 from nemo_run.testing import Cut, Respond
 
 PAGE = "<html><body>404 page not found</body></html>"
-
-
-def wait_for(what, seconds=40):
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from children import PATIENCE, python, wait_for
 
 import nemo_run as run
 from nemo_run._kube.resources import POD, TRAINJOB
@@ -54,15 +54,12 @@ def state(title):
 
 def in_another_process(code, *args):
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), *args], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", textwrap.dedent(code), *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
     )
-
-
-def wait_for(what, seconds=40):
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
 
 
 def test_a_script_on_two_nodes(kube, capsys, tmp_path):
@@ -335,24 +332,19 @@ CLIENT = """
 """
 
 
-def client():
-    return subprocess.Popen(
-        [sys.executable, "-u", "-c", textwrap.dedent(CLIENT)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def client(start_child):
+    return start_child(*python(CLIENT), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_while_following_the_job_keeps_running(kube, number):
-    child = client()
+def test_interrupted_while_following_the_job_keeps_running(kube, start_child, number):
+    child = client(start_child)
     for line in child.stdout:
         if line == "train/0 up\n":
             break
     child.send_signal(number)
-    out, err = child.communicate(timeout=30)
-    assert (child.returncode, err) == (130, "")
+    out, err = child.communicate(timeout=PATIENCE)
+    assert (child.returncode, err) == (128 + number, "")
     assert "Interrupted: train keeps running. To see it, or to end it:" in out
     assert re.search(r'experiment = run\.Experiment\.from_id\("train_\d+"\)', out)
     assert "not reached" not in out
@@ -361,13 +353,13 @@ def test_interrupted_while_following_the_job_keeps_running(kube, number):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_while_the_copy_pod_starts_nothing_is_left(kube, number):
+def test_interrupted_while_the_copy_pod_starts_nothing_is_left(kube, start_child, number):
     with kube.fault(Pod("*mover*", "never-ready")):
-        child = client()
-        wait_for(lambda: objects(kube, POD))
+        child = client(start_child)
+        wait_for(lambda: objects(kube, POD), child)
         child.send_signal(number)
-        out, err = child.communicate(timeout=60)
-    assert (child.returncode, err) == (130, "")
+        out, err = child.communicate(timeout=PATIENCE)
+    assert (child.returncode, err) == (128 + number, "")
     assert "Interrupted: no job was launched." in out
     assert objects(kube, TRAINJOB) == []
     assert objects(kube, POD) == []

@@ -8,10 +8,10 @@ import os
 import signal
 import stat
 import subprocess
-import sys
 import time
 
 import pytest
+from children import PATIENCE, python
 
 from nemo_run.run._store import Records, locked, write_private, write_text
 
@@ -31,8 +31,9 @@ def path(tmp_path):
     return tmp_path / "home" / ".kubeflow_jobs.json"
 
 
-def writer(path, name, count):
-    return subprocess.Popen([sys.executable, "-c", _WRITER, str(path), name, str(count)], stdout=subprocess.PIPE)
+@pytest.fixture
+def writer(path, start_child):
+    return lambda name, count: start_child(*python(_WRITER, str(path), name, str(count)), stdout=subprocess.PIPE)
 
 
 def test_what_was_put_is_read_by_anyone(path):
@@ -70,24 +71,21 @@ def test_other_files_follow_the_umask(tmp_path):
     assert modes == {"shared": 0o640, "private": 0o600}
 
 
-def test_eight_writers_lose_none_of_each_others_records(path):
-    writers = [writer(path, f"w{number}", 15) for number in range(8)]
-    assert [process.wait(60) for process in writers] == [0] * 8
-    for process in writers:
-        process.stdout.close()
+def test_eight_writers_lose_none_of_each_others_records(path, writer):
+    writers = [writer(f"w{number}", 15) for number in range(8)]
+    assert [process.wait(PATIENCE) for process in writers] == [0] * 8
     assert set(Records(path).read()) == {f"w{number}-{count}" for number in range(8) for count in range(15)}
 
 
-def test_a_writer_killed_in_the_middle_costs_nobody_anything(path):
+def test_a_writer_killed_in_the_middle_costs_nobody_anything(path, writer):
     """Whenever it is killed, the file is whole, the lock is free and no scrap stays."""
     for attempt in range(5):
-        victim = writer(path, f"victim{attempt}", 100_000)
+        victim = writer(f"victim{attempt}", 100_000)
         for _ in range(3 + attempt):
             victim.stdout.readline()
         victim.send_signal(signal.SIGKILL)
         told = [int(line) for line in victim.stdout.read().split()]
-        victim.wait(10)
-        victim.stdout.close()
+        victim.wait(PATIENCE)
         json.loads(path.read_text())
         Records(path).put(f"survivor{attempt}", True)
         kept = Records(path).read()
@@ -119,13 +117,13 @@ def test_a_write_that_fails_leaves_the_old_text(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
-def test_the_lock_lets_one_in_at_a_time(path):
+def test_the_lock_lets_one_in_at_a_time(path, start_child):
     script = (
         "import sys, time; from pathlib import Path; from nemo_run.run._store import locked\n"
         "with locked(Path(sys.argv[1])): print('in', flush=True); time.sleep(0.3); print('out', flush=True)"
     )
     with locked(path):
-        other = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE)
+        other = start_child(*python(script, str(path)), stdout=subprocess.PIPE, text=False)
         os.set_blocking(other.stdout.fileno(), False)
         deadline = time.monotonic() + 0.5
         while time.monotonic() < deadline:
@@ -133,5 +131,4 @@ def test_the_lock_lets_one_in_at_a_time(path):
             time.sleep(0.05)
     os.set_blocking(other.stdout.fileno(), True)
     assert other.stdout.read() == b"in\nout\n"
-    assert other.wait(10) == 0
-    other.stdout.close()
+    assert other.wait(PATIENCE) == 0

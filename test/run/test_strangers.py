@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import threading
-import time
+
+from children import wait_for
 
 import nemo_run as run
 from nemo_run._kube.resources import TRAINJOB
@@ -29,13 +30,6 @@ def replace(kube, command):
     body["spec"]["trainer"]["command"] = command
     kube.do(lambda store: store.delete(TRAINJOB, "default", name))
     return kube.do(lambda store: store.create(TRAINJOB, "default", body))["metadata"]["uid"]
-
-
-def wait_for(what, seconds=40):
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
 
 
 def test_a_cancel_leaves_it_alone_and_says_what_became_of_ours(kube, capsys):

@@ -82,8 +82,8 @@ def isolation(request: pytest.FixtureRequest) -> str:
 
 def test_the_command_is_the_first_process_and_sees_no_other(tmp_path, isolation):
     async def test(box: Bench) -> None:
-        code, output = await box.run("sh", "-c", "echo $$; ls /proc | grep -c '^[0-9]'; hostname; id -u")
-        assert (code, output.split()) == (0, ["1", "3", "box", "0"])
+        code, output = await box.run("sh", "-c", "set -- $$ /proc/[0-9]*; echo $*; hostname; id -u")
+        assert (code, output.split()) == (0, ["1", "/proc/1", "box", "0"])
 
     bench(tmp_path, test, isolation)
 
@@ -391,7 +391,7 @@ def test_nothing_outlives_a_killed_owner(tmp_path, isolation):
     finally:
         owner.send_signal(signal.SIGKILL)
         owner.communicate()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while left := [line for line in _running(marker) if "600." in line]:
         assert time.monotonic() < deadline, left
         time.sleep(0.02)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from children import PATIENCE
 
 from nemo_run.testing import _torchrun
 
@@ -160,13 +161,12 @@ def test_restarts_count(tmp_path):
     assert torchrun("--max-restarts", "1", str(script)).returncode == 1
 
 
-def test_term_ends_the_processes(tmp_path: Path):
+def test_term_ends_the_processes(start_child, tmp_path: Path):
     script = tmp_path / "wait.py"
     script.write_text("import time; print('up', flush=True); time.sleep(600)")
-    running = subprocess.Popen([sys.executable, _torchrun.__file__, str(script)], stdout=subprocess.PIPE, text=True)
+    running = start_child(sys.executable, _torchrun.__file__, str(script), stdout=subprocess.PIPE)
     assert running.stdout is not None
     assert running.stdout.readline() == "up\n"
     running.send_signal(signal.SIGTERM)
     assert running.stdout.read() == ""
-    running.stdout.close()
-    assert running.wait(30) == 143
+    assert running.wait(PATIENCE) == 143

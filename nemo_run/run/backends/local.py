@@ -25,6 +25,7 @@ from nemo_run.core.execution._torchrun import DEBUG_ENV
 from nemo_run.core.execution.launcher import FaultTolerance, Torchrun
 from nemo_run.core.execution.local import LocalExecutor
 from nemo_run.run import _store
+from nemo_run.run._interrupt import held_back
 from nemo_run.run._lines import LineReader
 from nemo_run.run._submission import Submission
 from nemo_run.run.backends._processes import group_lives, started
@@ -45,8 +46,6 @@ exit $code
 """The trap lets the shell outlive a signal to its group, which the command itself gets as ever."""
 _SOONEST, _LATEST = 0.02, 0.4
 """Seconds between two looks at a process: soon at first, as many end at once."""
-_GRACE = 5.0
-"""Seconds between SIGTERM and SIGKILL."""
 
 
 class LocalBackend:
@@ -54,12 +53,18 @@ class LocalBackend:
 
     scheme: ClassVar[str] = "local_persistent"
     outlives_us: ClassVar[bool] = False
+    grace = 5.0
+    """Seconds between SIGTERM and SIGKILL."""
 
     def __init__(self) -> None:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     def submit(self, submission: Submission, watcher: Watcher) -> AppRecord:
-        """Start the process."""
+        """Start the process; an interrupt comes before it, or when it can be found and ended."""
+        with held_back():
+            return self._start(submission)
+
+    def _start(self, submission: Submission) -> AppRecord:
         app_id = f"{submission.name}-{secrets.token_hex(6)}"
         job_dir = Path(submission.executor.job_dir)
         directory = job_dir / "nemo_run" / app_id
@@ -154,7 +159,7 @@ class LocalBackend:
             if self._is_there(record, pids[record.app_id]):
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(pids[record.app_id], number)
-        deadline = time.monotonic() + _GRACE
+        deadline = time.monotonic() + self.grace
         while any(self._is_there(record, pids[record.app_id]) for record in records):
             if time.monotonic() > deadline:
                 return

@@ -47,7 +47,7 @@ def test_a_ray_job_runs_the_code_that_was_copied_and_leaves_nothing(tmp_path):
     with LocalKube(kuberay="1.7") as kube:
         printed = run(tmp_path, "docs/examples/ray_job/launch.py")
         left = [obj for kind in (RAYJOB, RAYCLUSTER, POD) for obj in kube.do(lambda store, kind=kind: store.list(kind))]
-    seen = ["sent ", "Initializing", "squares.py", "5 squared is 25", "SUCCEEDED, Complete"]
+    seen = ["sent ", "Initializing", "squares.py", "5 squared is 25", "SUCCEEDED, Complete", "pods are gone"]
     places = [printed.find(text) for text in seen]
     assert places == sorted(places)
     assert -1 not in places

@@ -160,6 +160,22 @@ def test_stopping_with_wait_ends_at_its_deadline(serve, caplog):
     assert "the end of RayJob" in caplog.text
 
 
+def test_stopping_with_wait_waits_for_the_submitter_too(serve, caplog):
+    """Kubernetes removes it some time after the RayJob, and a new one of that name would meet it."""
+    done = Answer(200, {"kind": "Status", "status": "Success"})
+    left = Answer(200, {"items": [{"metadata": {"name": "j-abcde", "namespace": "default"}}], "metadata": {}})
+
+    def answers(asked):
+        if asked.path.endswith("/pods"):
+            return left if "job-name" in dict(asked.query)["labelSelector"] else EMPTY
+        return done if asked.method == "DELETE" else GONE
+
+    job = KubeRayJob(name="j", executor=serve(answers), cluster_name="c")
+    job._clock = FakeClock()
+    job.stop(wait=True, timeout=20)
+    assert "last seen: pods j-abcde" in caplog.text
+
+
 def test_a_server_that_is_away_for_a_while_says_nothing_about_the_job(serve, caplog):
     gone_away = iter([status(500, "InternalError", "etcd")] * 3)
     answers = Cluster(rayjob(jobDeploymentStatus="ValidationFailed", reason="ValidationFailed", message="why"))

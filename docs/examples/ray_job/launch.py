@@ -25,7 +25,7 @@ def main() -> int:
     finally:
         job.stop(wait=True)
     succeeded = status["jobDeploymentStatus"] == "Complete" and status["jobStatus"] == "SUCCEEDED"
-    print(f"\ndemo: {status['jobStatus']}; the job, its cluster and their pods are removed")
+    print(f"\ndemo: {status['jobDeploymentStatus']} {status['jobStatus']}")
     print("demo: success" if succeeded else "demo: FAILED")
     return 0 if succeeded else 1
 

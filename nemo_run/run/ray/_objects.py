@@ -14,7 +14,6 @@ from nemo_run._kube.wire import UNTRUSTED
 from nemo_run.core.execution._creation import REFUSED, TAKING_BACK, launch_id, taken_back
 from nemo_run.core.execution._launched import Launched
 from nemo_run.core.execution._ownership import LAUNCH_ANNOTATION
-from nemo_run.core.execution._rayjob import CLUSTER_LABEL
 from nemo_run.core.execution._raystate import refusal
 from nemo_run.exceptions import (
     KubeError,
@@ -116,19 +115,24 @@ def gone(
     namespace: str,
     name: str,
     *,
-    cluster: str,
+    pods: Sequence[str],
     timeout: float,
     interval: float,
     clock: Clock = SYSTEM_CLOCK,
 ) -> bool:
-    """Wait until an object and the pods of its RayCluster are gone; False if they are not within *timeout* seconds."""
+    """
+    Wait until an object and its pods are gone; False if they are not within *timeout* seconds.
 
-    def left() -> str:
+    Args:
+        pods: label selectors of its pods.
+    """
+
+    def what_is_left() -> str:
         try:
             there = api.get(kind, namespace, name)
         except NotFound:
-            pods = api.list(POD, namespace, labels=f"{CLUSTER_LABEL}={cluster}") if cluster else []
-            return f"pods {', '.join(pod['metadata']['name'] for pod in pods[:5])}" if pods else ""
+            left = [pod["metadata"]["name"] for labels in pods for pod in api.list(POD, namespace, labels=labels)]
+            return f"pods {', '.join(left[:5])}" if left else ""
         except (ServerError, Unreachable) as error:
             return f"no answer ({error.message})"
         finalizers = there["metadata"].get("finalizers")
@@ -137,8 +141,9 @@ def gone(
 
     what = f"the end of {kind.kind} {name}"
     try:
-        poll_until(left, "".__eq__, what=what, timeout=timeout, interval=interval, clock=clock)
+        poll_until(what_is_left, "".__eq__, what=what, timeout=timeout, interval=interval, clock=clock)
     except WaitTimeout as error:
         logger.warning("%s", error)
         return False
+    logger.info("%s %s and its pods are gone", kind.kind, name)
     return True

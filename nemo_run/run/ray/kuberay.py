@@ -154,7 +154,7 @@ class KubeRayCluster:
             RAYCLUSTER,
             self._namespace,
             name,
-            cluster=name,
+            pods=[f"{_rayjob.CLUSTER_LABEL}={name}"],
             timeout=timeout,
             interval=poll_interval,
             clock=self._clock,
@@ -373,12 +373,13 @@ class KubeRayJob:
             return
         logger.info("deleted RayJob %s in namespace %s", self.job_name, self._namespace)
         if wait:
+            own = [f"{_rayjob.CLUSTER_LABEL}={cluster}"] if cluster and not self.cluster_name else []
             _objects.gone(
                 api,
                 RAYJOB,
                 self._namespace,
                 self.job_name,
-                cluster="" if self.cluster_name else cluster,
+                pods=[f"job-name={self.job_name}", *own],
                 timeout=timeout,
                 interval=1.0,
                 clock=self._clock,

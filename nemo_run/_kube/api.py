@@ -20,9 +20,9 @@ from urllib.parse import urlencode
 from nemo_run._kube import auth
 from nemo_run._kube.resources import ACCESS_REVIEW, POD, Resource
 from nemo_run._kube.streams import LogStream, WebSocketTarget, lines_of
-from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
+from nemo_run._kube.waiting import SILENCE, SYSTEM_CLOCK, Clock
 from nemo_run._kube.watching import Event, Watch
-from nemo_run._kube.wire import PATIENCE, READ_TIMEOUT, Request, Wire
+from nemo_run._kube.wire import PATIENCE, Request, Wire
 from nemo_run.exceptions import KubeError, ServerError, Unreachable
 
 Json = dict[str, Any]
@@ -31,8 +31,6 @@ Query = list[tuple[str, str]]
 
 PAGE = 500
 """Objects asked for at a time."""
-LOG_SILENCE = 90.0
-"""Seconds without a byte after which a followed log counts as cut: the connection may be dead."""
 
 
 class KubeApi:
@@ -139,8 +137,9 @@ class KubeApi:
         }
         query = [(name, str(value)) for name, value in given.items() if value is not None]
         what = f"read log of pod {pod}"
-        silence = LOG_SILENCE if follow else READ_TIMEOUT
-        return self._stream(Request(what, "GET", POD.path(namespace, pod, "log"), namespace, query), silence)
+        return self._stream(
+            Request(what, "GET", POD.path(namespace, pod, "log"), namespace, query), SILENCE.log if follow else None
+        )
 
     def can(self, verb: str, resource: str, *, namespace: str, subresource: str = "", group: str = "") -> bool:
         """Tell whether we have a right, by asking the server."""
@@ -216,8 +215,8 @@ class KubeApi:
                 return objects, metadata.get("resourceVersion", "")
             page = [("limit", str(PAGE)), ("continue", token)]
 
-    def _stream(self, request: Request, silence: float) -> LogStream:
-        request = Request(**{**request.__dict__, "stream": True, "read_timeout": silence})
+    def _stream(self, request: Request, silence: float | None) -> LogStream:
+        request = Request(**{**request.__dict__, "stream": True, "silence": silence})
         response = self._wire.request(request, patience=self._patience)
         return LogStream(response, lambda problem: self._wire.no_answer(request, problem))
 

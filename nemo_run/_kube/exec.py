@@ -23,13 +23,12 @@ from typing import TYPE_CHECKING
 from nemo_run._kube import frames
 from nemo_run._kube.channels import PROTOCOLS, Channels, Event, Exit, Stderr, Stdout
 from nemo_run._kube.sockets import Door
+from nemo_run._kube.waiting import SILENCE
 
 if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
     from nemo_run._kube.streams import WebSocketTarget
 
-IDLE_TIMEOUT = 120.0
-"""Seconds without a sign of life, which the server is asked for three times as often, until a stream counts as dead."""
 STDERR_KEPT = 64 * 1024
 """Bytes kept of the end of what a command wrote to its standard error."""
 
@@ -71,7 +70,7 @@ def run_exec(
     *,
     stdin: Iterable[bytes] | None = None,
     stdout: Callable[[bytes], None] | None = None,
-    idle_timeout: float = IDLE_TIMEOUT,
+    idle_timeout: float | None = None,
     timeout: float | None = None,
 ) -> ExecResult:
     """
@@ -79,7 +78,8 @@ def run_exec(
 
     Each item of *stdin* is one frame (64 KiB is a good size). Where the server speaks only v4,
     the command never sees the end of its input: it must know how much to read.
-    *timeout* is the longest time in which no byte moves either way.
+    *timeout* is the longest time in which no byte moves either way, *idle_timeout* that without a
+    sign of life, by default ``SILENCE.command``.
 
     Raises:
         NotAuthorized, NotFound, Rejected, ServerError: the server refused, or could not start the command.
@@ -88,7 +88,7 @@ def run_exec(
     what = f"exec in {pod}"
     door = _door(api, pod, command, what, with_stdin=stdin is not None)
     with door.opened() as (sock, protocol):
-        stream = _Stream(sock, Channels(protocol), stdin, stdout, idle_timeout, timeout)
+        stream = _Stream(sock, Channels(protocol), stdin, stdout, idle_timeout or SILENCE.command, timeout)
         try:
             end = stream.run()
         except (_Lost, frames.FrameError) as error:

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nemo_run import exceptions as exc
+from nemo_run._kube.waiting import SILENCE
 
 if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
     from nemo_run._kube.streams import WebSocketTarget
-
-_CONNECT_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class Door:
         try:
             return websocket.create_connection(
                 target.url,
-                timeout=_CONNECT_TIMEOUT,
+                timeout=SILENCE.handshake,
                 header=target.headers,
                 sslopt=target.sslopt,
                 subprotocols=list(self.protocols),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from nemo_run.exceptions import WaitTimeout
@@ -24,16 +25,38 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's monotonic clock."""
 
+    pace = 1.0
+    """How many seconds pass in one; tests that wait for real processes make it more."""
+
     def now(self) -> float:
         """Give ``time.monotonic()``."""
-        return time.monotonic()
+        return time.monotonic() * self.pace
 
     def sleep(self, seconds: float) -> None:
         """Sleep for *seconds*; a signal handler that raises ends it."""
-        time.sleep(seconds)
+        time.sleep(seconds / self.pace)
 
 
 SYSTEM_CLOCK = SystemClock()
+
+
+@dataclass
+class Silence:
+    """Seconds after which a connection on which nothing comes counts as dead."""
+
+    connect: float = 10.0
+    answer: float = 60.0
+    """An admission webhook may take 30 of them."""
+    handshake: float = 30.0
+    """Of a websocket."""
+    log: float = 90.0
+    """Of a log that is followed."""
+    command: float = 120.0
+    """Of a command in a container; the server is asked for a sign of life three times as often."""
+
+
+SILENCE = Silence()
+"""What holds in this process; tests that let a server fall silent make it less."""
 
 
 def poll_until(

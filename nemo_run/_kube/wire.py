@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 
 from nemo_run._kube.answers import error_for, warnings_in
 from nemo_run._kube.auth import Credentials
-from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
+from nemo_run._kube.waiting import SILENCE, SYSTEM_CLOCK, Clock
 from nemo_run.exceptions import KubeError, NotAuthorized, ServerError, Unreachable
 
 logger = logging.getLogger("nemo_run")
@@ -28,9 +28,6 @@ PATIENCE = 60.0
 """Seconds for which a request is tried again."""
 FIRST_PATIENCE = 10.0
 """The same for a server that never answered yet: most often its address is wrong, or a VPN is off."""
-CONNECT_TIMEOUT = 10.0
-READ_TIMEOUT = 60.0
-"""Seconds without a byte of the answer; an admission webhook may take 30 of them."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 
 
@@ -47,7 +44,8 @@ class Request:
     content_type: str = "application/json"
     stream: bool = False
     """Whether the caller reads the answer's body itself."""
-    read_timeout: float = READ_TIMEOUT
+    silence: float | None = None
+    """Seconds without a byte of the answer after which it will not come; None: as for any answer."""
 
     def send(self, credentials: Credentials) -> Any:
         """Send it once and give urllib3's response."""
@@ -66,7 +64,7 @@ class Request:
             body=self.body,
             headers=headers,
             preload_content=not self.stream,
-            timeout=Timeout(connect=CONNECT_TIMEOUT, read=self.read_timeout),
+            timeout=Timeout(connect=SILENCE.connect, read=self.silence or SILENCE.answer),
             retries=False,
             redirect=False,
         )

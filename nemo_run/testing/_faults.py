@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
+from nemo_run.testing._refusals import By
 from nemo_run.testing._selectors import label_test
 
 Json = dict[str, Any]
@@ -40,15 +41,19 @@ class Respond:
 
     status: int
     on: str = "* *"
-    """Which requests: a method and a path pattern, ``"POST */trainjobs"``."""
+    """Which requests: a method and a path pattern, ``"POST */trainjobs"``; with a ``?`` in it, of path and query."""
     times: int | None = None
     """How many requests at most; None: all."""
+    skip: int = 0
+    """How many such requests pass before."""
     retry_after: float | None = None
     """Seconds, sent as ``Retry-After``."""
     body: Any = None
     """Sent as it is (a str as text, else as JSON); None: a Status with *reason* and *message*."""
     reason: str = ""
     message: str = ""
+    by: By | None = None
+    """Who refuses: the answer (403) is worded as RBAC, a quota, PodSecurity or a webhook words it."""
     carried_out: bool = False
     """Do what was asked all the same: only the answer is lost."""
 
@@ -75,6 +80,7 @@ class Delay:
     seconds: float
     on: str = "* *"
     times: int | None = None
+    skip: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,7 @@ class Cut:
     what: str
     after_bytes: int = 0
     times: int | None = 1
+    skip: int = 0
     silent: bool = False
     """Keep the connection open but let nothing pass any more."""
     carried_out: bool = False
@@ -103,9 +110,9 @@ class Pod:
     """
 
     match: str
-    kind: Literal["ImagePullBackOff", "OOMKilled", "Unschedulable", "FailedMount", "never-ready"]
+    kind: Literal["ImagePullBackOff", "OOMKilled", "Unschedulable", "FailedMount", "never-ready", "Evicted"]
     after: float = 0
-    """Seconds after the start; only OOMKilled waits."""
+    """Seconds after the start; only OOMKilled and Evicted wait."""
     times: int | None = None
     """How often at most, over all pods; None: whenever there is a chance."""
 
@@ -123,9 +130,20 @@ Fault = Respond | Delay | Cut | Pod
 class _Active:
     fault: Fault
     struck: int = 0
+    passed: int = 0
 
     def left(self) -> bool:
         return self.fault.times is None or self.struck < self.fault.times
+
+    def strikes(self) -> bool:
+        """Count a chance, and tell whether it is taken."""
+        if not self.left():
+            return False
+        if self.passed < getattr(self.fault, "skip", 0):
+            self.passed += 1
+            return False
+        self.struck += 1
+        return True
 
 
 @dataclass
@@ -147,20 +165,20 @@ class Faults:
             with self._lock:
                 self._active = [entry for entry in self._active if entry not in entries]
 
-    def for_request(self, method: str, path: str) -> Respond | Cut | None:
+    def for_request(self, method: str, path: str, query: str = "") -> Respond | Cut | None:
         """Give the refusal or cut that this request meets, and count it."""
         for entry in self._ready(Respond, Cut):
             on = entry.fault.on if isinstance(entry.fault, Respond) else getattr(entry.fault, "what", "")
-            if " " in on and _on(on, method, path) and self._strike(entry):
+            if " " in on and _on(on, method, path, query) and self._strike(entry):
                 return entry.fault if isinstance(entry.fault, Respond | Cut) else None
         return None
 
-    def delay(self, method: str, path: str) -> float:
+    def delay(self, method: str, path: str, query: str = "") -> float:
         """Give the seconds that this request waits."""
         return sum(
             entry.fault.seconds
             for entry in self._ready(Delay)
-            if isinstance(entry.fault, Delay) and _on(entry.fault.on, method, path) and self._strike(entry)
+            if isinstance(entry.fault, Delay) and _on(entry.fault.on, method, path, query) and self._strike(entry)
         )
 
     def for_stream(self, what: str) -> Meter:
@@ -185,10 +203,7 @@ class Faults:
 
     def _strike(self, entry: _Active) -> bool:
         with self._lock:
-            if not entry.left():
-                return False
-            entry.struck += 1
-            return True
+            return entry.strikes()
 
 
 class StreamCut(Exception):
@@ -224,6 +239,6 @@ class Meter:
         raise StreamCut
 
 
-def _on(pattern: str, method: str, path: str) -> bool:
+def _on(pattern: str, method: str, path: str, query: str) -> bool:
     wanted, _, where = pattern.partition(" ")
-    return wanted in ("*", method) and fnmatchcase(path, where)
+    return wanted in ("*", method) and fnmatchcase(f"{path}?{query}" if "?" in where else path, where)

@@ -19,6 +19,7 @@ from nemo_run.testing._faults import Cut, Faults, Respond
 from nemo_run.testing._kinds import Kinds
 from nemo_run.testing._objects import Objects, answer, cut
 from nemo_run.testing._paths import Target, target
+from nemo_run.testing._refusals import refusal
 from nemo_run.testing._store import Store
 from nemo_run.testing._streams import Streams
 
@@ -115,7 +116,7 @@ class Server:
     async def _recorded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Meet the faults that are set for this request; a cut one is noted here, since nothing is answered."""
         path = self._path(request)
-        if seconds := self._faults.delay(request.method, path):
+        if seconds := self._faults.delay(request.method, path, request.query_string):
             if request.method == "GET":
                 await asyncio.sleep(seconds)
             else:
@@ -136,14 +137,20 @@ class Server:
         return await asyncio.shield(delivery)
 
     async def _faced(self, request: web.Request, handler: Handler, path: str) -> web.StreamResponse:
-        fault = self._faults.for_request(request.method, path)
+        fault = self._faults.for_request(request.method, path, request.query_string)
         if fault is None:
             return await handler(request)
         if fault.carried_out:
             await handler(request)
         if isinstance(fault, Cut):
             self._record(request, 0)
+            if fault.silent:
+                await asyncio.Event().wait()
             cut(request)
+        elif fault.by and (place := target(path, self._kinds)):
+            name = place.name or await _name_in(request)
+            watch = asked.flag(request.query, "watch")
+            return _refused(refusal(fault.by, request.method, place, name, watch=watch))
         return _faulty(fault)
 
     @web.middleware
@@ -151,10 +158,7 @@ class Server:
         try:
             return await handler(request)
         except ApiError as error:
-            response = answer(error.body(), status=error.status)
-            if error.retry_after is not None:
-                response.headers["Retry-After"] = f"{error.retry_after:g}"
-            return response
+            return _refused(error)
         except web.HTTPRequestEntityTooLarge:
             message = f"Request entity too large: limit is {_LARGEST_BODY}"
             return answer(ApiError(413, "RequestEntityTooLarge", message).body(), status=413)
@@ -244,6 +248,21 @@ class Server:
         condition = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
         self._store.patch_status(POD, place.namespace, place.name, {"conditions": [condition]})
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+def _refused(error: ApiError) -> web.Response:
+    response = answer(error.body(), status=error.status)
+    if error.retry_after is not None:
+        response.headers["Retry-After"] = f"{error.retry_after:g}"
+    return response
+
+
+async def _name_in(request: web.Request) -> str:
+    """Give the name of the object that is sent."""
+    try:
+        return str((await request.json())["metadata"]["name"])
+    except (ValueError, LookupError, TypeError):
+        return ""
 
 
 def _faulty(fault: Respond | Cut) -> web.Response:

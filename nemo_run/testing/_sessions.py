@@ -106,6 +106,9 @@ class Session:
         five = self._socket.ws_protocol == PROTOCOLS[0]
         try:
             async for message in self._socket:
+                if message.type == WSMsgType.PING:
+                    await self._meter.check()
+                    await self._socket.pong(message.data)
                 data = message.data if message.type == WSMsgType.BINARY else b""
                 if five and data[:2] == bytes([CLOSE, STDIN]):
                     if stdin is not None:

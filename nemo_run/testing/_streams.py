@@ -122,7 +122,7 @@ class Streams:
             raise bad_request("you must specify at least one of stdin, stdout, stderr")
         if self.node is None:
             raise ApiError(500, "InternalError", "error dialing backend: no kubelet")
-        socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=LARGEST_FRAME, compress=False, autoping=True)
+        socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=LARGEST_FRAME, compress=False, autoping=False)
         if not socket.can_prepare(request).ok:
             raise bad_request("unable to upgrade: request is missing the websocket or SPDY upgrade headers")
         stdin = asked.flag(query, "stdin")

@@ -24,7 +24,7 @@ _KUBERNETES_FIELDS = ("key", "secret", "secrets")
 
 # A name begins where a word does: begun at each letter of a long word, a search would take time by its square.
 _ASSIGNED = re.compile(
-    r"""(?<![\w.])(?P<name>\w[\w.\-]*)(?P<sep>['"]?\s*[=:]\s*)(?P<value>'[^']*'|"(?:\\.|[^"\\])*"|[^\s'",}\]]+)"""
+    r"""(?<![\w.])(?P<name>\w[\w.\-]*)(?P<sep>['"]?[^\S\n]*[=:][^\S\n]*)(?P<value>'[^']*'|"(?:\\.|[^"\\])*"|[^\s'",}\]]+)"""
 )
 _FLAG = re.compile(
     r"""(?<![\w\-])(?P<name>--?[A-Za-z][\w.\-]*)(?P<sep>['"]?,?\s+)(?P<value>'[^']*'|"(?:\\.|[^"\\])*"|[^\s'",}\]]+)"""

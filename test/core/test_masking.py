@@ -50,6 +50,7 @@ def test_names_of_other_things(name):
         ("export HF_TOKEN=hf_abc A=1", f"export HF_TOKEN={MASK} A=1"),
         ("exec python x.py --hf_token 'a b' --n 3", f"exec python x.py --hf_token '{MASK}' --n 3"),
         ('{"password": "p q", "n": 1}', f'{{"password": "{MASK}", "n": 1}}'),
+        ("env_vars:\n  HF_TOKEN: abc\n", f"env_vars:\n  HF_TOKEN: {MASK}\n"),
         ("PASSWORD: abc\nname: x\n", f"PASSWORD: {MASK}\nname: x\n"),
         ("seen in passing: known-value!", f"seen in passing: {MASK}!"),
     ],

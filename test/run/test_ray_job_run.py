@@ -220,6 +220,23 @@ def test_a_dry_run_sends_nothing_and_masks_what_it_prints(kube, job, capsys):
     assert "hf_abcdef" not in capsys.readouterr().out
 
 
+def test_the_secrets_of_a_runtime_env_are_shown_nowhere(kube, job, capsys):
+    variables = {"HF_TOKEN": "hf_abcdef", "DB_PASSWORD": "p$w d'x", "A": "plain"}
+    body = job.start(command="x --with hf_abcdef", runtime_env_yaml={"env_vars": variables}, dryrun=True)
+    printed = capsys.readouterr().out
+    assert ("hf_abcdef" in printed, "w d'x" in printed, "plain" in printed) == (False, False, True)
+    assert body["metadata"]["annotations"]["nemo-run/command"] == "x --with ***"
+    assert "hf_abcdef" in body["spec"]["runtimeEnvYAML"]
+    with pytest.raises(ConfigError) as refused:
+        job.start(command="x", runtime_env_yaml="env_vars:\n  HF_TOKEN: hf_abcdef\n {")
+    assert "hf_abcdef" not in str(refused.value)
+
+
+def test_a_runtime_env_that_yaml_cannot_hold_is_refused(kube, job):
+    with pytest.raises(ConfigError, match=r"runtime_env_yaml=.*no YAML"):
+        job.start(command="x", runtime_env_yaml={"py_modules": [object()]})
+
+
 def test_a_workdir_without_a_volume_is_refused(kube, job, tmp_path):
     job.executor = job.backend.executor = KubeRayExecutor()
     before = len(kube.requests)

@@ -19,6 +19,7 @@ from nemo_run._kube.resources import RAYJOB
 from nemo_run.core._masking import masked
 from nemo_run.core.execution._ray import raycluster
 from nemo_run.core.execution._raypods import mover_shape
+from nemo_run.core.execution._secrets import secret_values
 from nemo_run.exceptions import ConfigError
 
 if TYPE_CHECKING:
@@ -164,11 +165,29 @@ def _protect(node: Any, done: set[int]) -> None:
         return
     done.add(id(node))
     if isinstance(node.value, str):
-        node.value = re.sub("[$`]", lambda match: f"${{{_EXPANDED[match[0]]}}}", node.value)
+        node.value = _put_in(node.value)
     else:
         for each in node.value:
             for part in each if isinstance(each, tuple) else (each,):
                 _protect(part, done)
+
+
+def _put_in(text: str) -> str:
+    return re.sub("[$`]", lambda match: f"${{{_EXPANDED[match[0]]}}}", text)
+
+
+def runtime_env_secrets(runtime_env: str | None) -> list[str]:
+    """Give the values of a runtime environment's variables whose names say that they are secret, in all their forms."""
+    if not runtime_env:
+        return []
+    import yaml
+
+    variables = (yaml.safe_load(runtime_env) or {}).get("env_vars")
+    if not isinstance(variables, Mapping):
+        return []
+    said = [{"name": str(name), "value": str(value)} for name, value in variables.items() if value is not None]
+    sent = [{**entry, "value": _put_in(entry["value"])} for entry in said]
+    return secret_values([("runtime_env_yaml", said), ("runtime_env_yaml", sent)])
 
 
 def submitter(executor: KubeRayExecutor, *, runtime_env: str | None = None) -> Json:

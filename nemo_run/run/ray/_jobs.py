@@ -13,6 +13,7 @@ from nemo_run._kube.manifests.pods import prune
 from nemo_run._kube.mounts import claim_of
 from nemo_run._kube.resources import RAYCLUSTER, RAYJOB
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
+from nemo_run.core._masking import masked
 from nemo_run.core.execution import _creation
 from nemo_run.core.execution._raystate import JobPhase, job_phase, readiness
 from nemo_run.exceptions import ConfigError, KubeError, NotFound, Rejected
@@ -150,14 +151,14 @@ def runtime_env_text(given: Any, *, is_file: Callable[[str], bool], read: Callab
     """
     if given is None or given == "" or given == {}:
         return None
-    if isinstance(given, Mapping):
-        text = yaml.safe_dump(dict(given), sort_keys=False, allow_unicode=True)
-    else:
-        text = read(str(given)) if "\n" not in str(given) and is_file(str(given)) else str(given)
     try:
+        if isinstance(given, Mapping):
+            text = yaml.safe_dump(dict(given), sort_keys=False, allow_unicode=True)
+        else:
+            text = read(str(given)) if "\n" not in str(given) and is_file(str(given)) else str(given)
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ConfigError("runtime_env_yaml", given, f"it is no YAML: {error}") from error
+        raise ConfigError("runtime_env_yaml", masked(given), masked(f"it is no YAML: {error}")) from None
     if not isinstance(document, Mapping):
-        raise ConfigError("runtime_env_yaml", given, "there is no such file, and as YAML it is no mapping")
+        raise ConfigError("runtime_env_yaml", masked(given), "there is no such file, and as YAML it is no mapping")
     return text

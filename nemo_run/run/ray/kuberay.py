@@ -416,18 +416,19 @@ class KubeRayJob:
         *,
         synced: bool,
     ) -> _rayjob.RayJobSpec:
+        text = _jobs.runtime_env_text(
+            runtime_env, is_file=os.path.isfile, read=lambda path: Path(path).read_text("utf-8")
+        )
         return _rayjob.RayJobSpec(
             name=self.job_name,
             command=command,
             layout=layout,
             synced=synced,
             labels=self._labels,
-            runtime_env=_jobs.runtime_env_text(
-                runtime_env, is_file=os.path.isfile, read=lambda path: Path(path).read_text("utf-8")
-            ),
+            runtime_env=text,
             pre_ray_start_commands=commands,
             cluster_name=self.cluster_name,
-            secrets=_secrets(self.executor),
+            secrets=[*_secrets(self.executor), *_rayjob.runtime_env_secrets(text)],
         )
 
     def _submit(self, body: Json, spec: _rayjob.RayJobSpec, directory: Path | None) -> None:
@@ -508,7 +509,12 @@ def _mounts(executor: KubeRayExecutor) -> list[str]:
 
 
 def _print(body: Json, secrets: Sequence[str]) -> None:
-    Console().code(yaml.safe_dump(masked(body, secrets=secrets), sort_keys=False, allow_unicode=True), "yaml")
+    shown = masked(body, secrets=secrets)
+    if text := body["spec"].get("runtimeEnvYAML"):
+        # By its keys: in a text, only what stands on one line with its name is known to be secret.
+        document = masked(yaml.safe_load(text), secrets=secrets)
+        shown["spec"]["runtimeEnvYAML"] = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+    Console().code(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True), "yaml")
 
 
 def _wait_for_interrupt(forward: threading.Thread) -> None:

@@ -167,6 +167,19 @@ def test_ctrl_c_while_files_are_copied_leaves_nothing(kube, job, tmp_path):
         job.status()
 
 
+def test_ctrl_c_while_a_job_is_followed_leaves_it_running(kube, job, caplog):
+    job.start(command="sleep 60", workdir=None)
+    timer = threading.Timer(1, _thread.interrupt_main)
+    timer.start()
+    job.log_level = "WARNING"
+    with pytest.raises(KeyboardInterrupt) as interrupted:
+        job.logs(follow=True)
+    timer.join()
+    assert interrupted.value.code == 130
+    assert f"keeps running. To see it, or to end it, from any process:\n  RayJob(name={job.name!r}, " in caplog.text
+    assert job.status(display=False)["reason"] == ""
+
+
 @pytest.mark.parametrize("broken", [Respond(403, on="POST */rayjobs"), Respond(422, on="POST */rayjobs")])
 def test_a_refusal_is_raised_and_nothing_is_copied(kube, job, tmp_path, broken):
     before = len(created(kube, "pods"))

@@ -25,7 +25,7 @@ from nemo_run.core.execution.base import current_user
 from nemo_run.core.execution.kuberay import KubeRayExecutor
 from nemo_run.exceptions import ConfigError, KubeError, NotFound, WaitTimeout
 from nemo_run.run._console import Console
-from nemo_run.run._interrupt import sigterm_interrupts
+from nemo_run.run._interrupt import Interrupted, sigterm_interrupts
 from nemo_run.run.ray import _clusters, _jobs, _logs, _objects, _texts
 from nemo_run.run.ray._port_forward import PortForward
 
@@ -325,12 +325,13 @@ class KubeRayJob:
         Raises:
             NotFound: there is no such RayJob.
             KubeError: the server does not let us read logs.
+            KeyboardInterrupt: Ctrl-C or SIGTERM came; the job goes on. Uncaught, it ends the process with 130 or 143.
         """
         if not follow:
             self._log().last(lines)
             return
         try:
-            phase = self._log().follow(timeout=timeout)
+            phase = self._followed(self._log(), timeout=timeout)
         except WaitTimeout as error:
             logger.warning("not following any more: %s", error)
             return
@@ -344,7 +345,7 @@ class KubeRayJob:
             poll_interval: seconds between two looks at the job.
             delete_on_finish: delete the RayJob then.
         """
-        phase = self._log(interval=min(poll_interval, _logs.INTERVAL) or _logs.INTERVAL).follow()
+        phase = self._followed(self._log(interval=min(poll_interval, _logs.INTERVAL) or _logs.INTERVAL))
         self._tell_end(phase)
         if delete_on_finish:
             try:
@@ -484,6 +485,19 @@ class KubeRayJob:
             clock=self._clock,
             interval=interval,
         )
+
+    def _followed(self, log: _logs.JobLog, *, timeout: float | None = None) -> _raystate.JobPhase:
+        """Follow to the end; interrupted, say how to come back to the job, which goes on."""
+        try:
+            with sigterm_interrupts():
+                return log.follow(timeout=timeout)
+        except KeyboardInterrupt as error:
+            again = f"RayJob(name={self.name!r}, executor=…)"
+            ways = f"  {again}.logs(follow=True)\n  {again}.stop()"
+            logger.warning(
+                "RayJob %s keeps running. To see it, or to end it, from any process:\n%s", self.job_name, ways
+            )
+            raise Interrupted(error) from None
 
     def _tell_end(self, phase: _raystate.JobPhase) -> None:
         level = logging.INFO if phase.state == "SUCCEEDED" else logging.ERROR

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from nemo_run._kube.demux import GAP, LogLine
 from nemo_run._kube.podwatch import PodWatch
-from nemo_run._kube.startup import startup
+from nemo_run._kube.startup import SILENT, startup, with_trouble
 from nemo_run._kube.tail import Tail, has_started, node_index
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
 from nemo_run.exceptions import KubeError, ServerError, Unreachable
@@ -38,6 +38,8 @@ LINGER = 30.0
 """Seconds for which the tails are read after the job has ended."""
 BATCHES = 64
 """Pieces of up to 64 KiB of log that may wait to be written; then reading waits."""
+EVENTS_EVERY = 5.0
+"""Seconds between two looks at the events of a pod that does not start."""
 _STEP, _BUSY_STEP = 0.05, 0.001
 """Seconds between two looks for lines; the kubelet may send each line by itself, so that few of them are in a look."""
 _JOIN = 2.0
@@ -55,7 +57,8 @@ class LogFollower:
 
     *write* gets each line, *on_state* what is waited for, both in the thread that
     calls ``run``. *finished* tells whether the job has ended, *why* what keeps its
-    pods from being created, if anybody knows, *ours* whether a pod is the job's:
+    pods from being created, if anybody knows, *trouble* the newest warning about a
+    pod that does not say itself what it waits for, *ours* whether a pod is the job's:
     another may have got its name.
 
     A server that is away is outlasted, and so is one that refuses what it gave
@@ -73,6 +76,7 @@ class LogFollower:
         on_state: Callable[[str], None],
         finished: Callable[[], bool],
         why: Callable[[], str] = str,
+        trouble: Callable[[str], str] = lambda pod: "",
         ours: Callable[[dict[str, Any]], bool] = bool,
         persist: bool = False,
         clock: Clock = SYSTEM_CLOCK,
@@ -86,6 +90,8 @@ class LogFollower:
         self._on_state = on_state
         self._finished = finished
         self._why = why
+        self._trouble_of = trouble
+        self._troubles: dict[str, tuple[str, float]] = {}
         self._ours = ours
         self._persist = persist
         self._given: set[str] = set()
@@ -238,10 +244,21 @@ class LogFollower:
         for uid, pod in pods.items():
             tail = tails.get(uid)
             if tail is None:
-                silent[startup(pod).text].append(pod["metadata"]["name"])
+                silent[self._standing(pod)].append(pod["metadata"]["name"])
             elif not tail.spoke and tail.is_alive():
                 silent["running, no output yet"].append(pod["metadata"]["name"])
         return "; ".join(f"{_named(names)}: {text}" for text, names in sorted(silent.items()))
+
+    def _standing(self, pod: dict[str, Any]) -> str:
+        """Say how far a pod has come; where that says nothing, the newest warning about one such pod is added."""
+        text, name = startup(pod).text, pod["metadata"]["name"]
+        if text not in SILENT:
+            return text
+        now = self._clock.now()
+        trouble, asked_at = self._troubles.setdefault(text, ("", now))
+        if now >= asked_at + EVENTS_EVERY:
+            trouble, _ = self._troubles[text] = (self._trouble_of(name), now)
+        return with_trouble(text, trouble)
 
     def _say(self, text: str) -> None:
         if text and text != self._said:

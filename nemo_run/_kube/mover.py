@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from nemo_run._kube.exec import ExecResult, PodRef, run_exec
 from nemo_run._kube.names import dns_label
 from nemo_run._kube.resources import EVENT, POD
-from nemo_run._kube.startup import startup, trouble
+from nemo_run._kube.startup import startup, trouble, with_trouble
 from nemo_run._kube.transfer import retried
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock, poll_until
 from nemo_run.exceptions import (
@@ -275,8 +275,7 @@ class _Start:
             except KubeError as error:
                 logger.info("cannot read the events of copy pod %s: %s", self._ref, error)
                 self._events_at = float("inf")
-        told_already = self._trouble.partition(": ")[2] in text
-        return text if told_already else f"{text} ({self._trouble})"
+        return with_trouble(text, self._trouble)
 
 
 @contextmanager

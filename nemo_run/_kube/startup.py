@@ -22,6 +22,9 @@ _FAILING = frozenset(
 )
 """Waiting reasons that seldom pass (kubelet ``images/types.go``, ``container/sync_result.go``)."""
 
+SILENT = ("Pending", "ContainerCreating", "PodInitializing")
+"""Texts of pods of which only events may know more."""
+
 
 @dataclass(frozen=True)
 class Startup:
@@ -58,6 +61,11 @@ def trouble(events: Iterable[Mapping[str, Any]]) -> str:
     warnings = [event for event in events if event.get("type") == "Warning"]
     newest = max(warnings, key=_when, default=None)
     return _told(newest.get("reason"), newest.get("message")) if newest else ""
+
+
+def with_trouble(text: str, trouble: str) -> str:
+    """Give a pod's *text* with its newest warning, unless that says the same."""
+    return f"{text} ({trouble})" if trouble and trouble.partition(": ")[2] not in text else text
 
 
 def _when(event: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from nemo_run._kube.resources import POD
 from nemo_run.testing import _jobset
+from nemo_run.testing._errors import ApiError
 from nemo_run.testing._jobset import INDEX
 from nemo_run.testing._kinds import JOB
 from nemo_run.testing._podstatus import now
@@ -25,6 +26,9 @@ Seconds that pods have after the restart that fails their Job: what a Job's pods
 
 As the real controller's (pkg/controller/job, syncJobBatchPeriod).
 """
+
+RETRY = 2.0
+"""Seconds until a pod that was refused is tried again; the real controller waits longer each time."""
 
 
 def finished(job: Json) -> str | None:
@@ -78,7 +82,7 @@ class JobController:
             self._store.event(job, "Completed", "Job completed", "Normal", component="job-controller")
         else:
             busy = {_index(each) for each in pods if _phase(each) not in ("Succeeded", "Failed")}
-            live += [self._create(job, index) for index in wanted if index not in busy | done]
+            live += filter(None, [self._create(job, index) for index in wanted if index not in busy | done])
         status = {
             "active": len(live),
             "ready": sum(map(_ready, live)),
@@ -108,8 +112,15 @@ class JobController:
         del self._failing[uid]
         return False
 
-    def _create(self, job: Json, index: int) -> Json:
-        made = self._store.create(POD, job["metadata"]["namespace"], self._pod(job, index))
+    def _create(self, job: Json, index: int) -> Json | None:
+        """Create a pod; where that is refused (a quota), tell so and try again later."""
+        try:
+            made = self._store.create(POD, job["metadata"]["namespace"], self._pod(job, index))
+        except ApiError as error:
+            self._store.event(job, "FailedCreate", f"Error creating: {error.message}", component="job-controller")
+            if self._later:
+                self._later(job, RETRY)
+            return None
         text = f"Created pod: {made['metadata']['name']}"
         self._store.event(job, "SuccessfulCreate", text, "Normal", component="job-controller")
         return made

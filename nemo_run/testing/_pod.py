@@ -72,17 +72,19 @@ class PodRun:
     async def live(self) -> None:
         """Run the pod to its end; :meth:`delete` ends it early."""
         limit = self.pod["spec"].get("activeDeadlineSeconds")
-        deadline = asyncio.create_task(self._expire(limit)) if limit else None
+        timers = [asyncio.create_task(self._expire(limit))] if limit else []
         try:
             await self._schedule()
             await self._mount()
             await self._join()
+            if fault := self._fault("Evicted"):
+                timers.append(asyncio.create_task(self._evict(fault.after)))
             await self._run_all()
         except Stopped:
             pass
         finally:
-            if deadline:
-                deadline.cancel()
+            for timer in timers:
+                timer.cancel()
             self._publish()
             await self._node.networks.leave(self.pod)
 
@@ -187,6 +189,13 @@ class PodRun:
         self._verdict = {"phase": "Failed", "reason": "DeadlineExceeded", "message": message}
         self._tell("DeadlineExceeded", message, "Normal")
         self._context.ending.begin(self.pod["spec"].get("terminationGracePeriodSeconds", 30))
+
+    async def _evict(self, after: float) -> None:
+        await asyncio.sleep(after)
+        message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 92Mi."
+        self._verdict = {"phase": "Failed", "reason": "Evicted", "message": message}
+        self._tell("Evicted", message)
+        self._context.ending.begin(0)
 
     def _fault(self, kind: str) -> PodFault | None:
         """Give the fault of this kind that the pod meets now."""

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("nemo_run")
 
+JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
+
 _SPAN = 10.0
 _PAUSE = 2.0
 _LONG_PAUSE = 30.0
@@ -24,8 +27,41 @@ _LONG_PAUSE = 30.0
 _SHOWN = 4
 """Containers that are named; of a thousand nodes most say the same."""
 
-_noted: dict[tuple[str, str, str], dict[str, list[str]]] = defaultdict(dict)
-"""Lines by pod, for each server, namespace and TrainJob; in the order in which they ended."""
+_ADVICE: Mapping[Any, str] = {
+    "OOMKilled": "raise memory_limits, or use less memory",
+    "Evicted": "request what it uses (memory_requests, extra_resource_requests), so that its node keeps it free",
+    126: "exit code 126 means that the image has the command, but may not execute it",
+    127: "exit code 127 means that the image does not have a command",
+}
+"""What helps, by reason or exit code."""
+_DISRUPTED = "DisruptionTarget"
+"""The condition of a pod that somebody took away: the scheduler, a drain, the kubelet (Kubernetes 1.26)."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a container ended badly, or its whole pod if *container* is empty."""
+
+    pod: str
+    container: str
+    reason: str
+    message: str = ""
+    exit_code: int | None = None
+
+    def __str__(self) -> str:
+        text = f"pod {self.pod}"
+        text += f", container {self.container}: {self.reason}" if self.container else f": {self.reason}"
+        text += "" if self.exit_code is None else f", exit code {self.exit_code}"
+        return f"{text}: {' '.join(self.message.split())}" if self.message else text
+
+    @property
+    def advice(self) -> str:
+        """Say what helps, where that is known."""
+        return _ADVICE.get(self.reason) or _ADVICE.get(self.exit_code, "")
+
+
+_noted: dict[tuple[str, str, str], dict[str, list[Ending]]] = defaultdict(dict)
+"""By pod, for each server, namespace and TrainJob; in the order in which they ended."""
 
 
 class Endings:
@@ -83,34 +119,53 @@ class Endings:
 def note(api: KubeApi, namespace: str, name: str, pods: Iterable[Mapping[str, Any]]) -> None:
     """Remember which containers of the TrainJob's *pods* ended badly."""
     for pod in pods:
-        if lines := failures([pod]):
-            _noted[api.server, namespace, name][pod["metadata"]["name"]] = lines
+        if found := endings([pod]):
+            _noted[api.server, namespace, name][pod["metadata"]["name"]] = found
 
 
 def noted(api: KubeApi, namespace: str, name: str) -> str:
-    """Say which containers of the TrainJob have been seen to end badly, the first ones first."""
-    lines = [line for found in _noted.get((api.server, namespace, name), {}).values() for line in found]
-    more = [f"and {len(lines) - _SHOWN} more containers"] if len(lines) > _SHOWN else []
-    return "; ".join(lines[:_SHOWN] + more)
+    """Say which containers of the TrainJob have been seen to end badly, the first ones first, and what helps."""
+    found = [each for of_pod in _found(api.server, namespace, name).values() for each in of_pod]
+    more = [f"and {len(found) - _SHOWN} more containers"] if len(found) > _SHOWN else []
+    advice = dict.fromkeys(each.advice for each in found[:_SHOWN] if each.advice)
+    return "; ".join([*map(str, found[:_SHOWN]), *more, *advice])
 
 
-def failures(pods: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Give one line for each container that ended badly: pod, container, reason, exit code."""
-    lines = []
+def failed_pods(server: str, namespace: str, name: str) -> list[str]:
+    """Name the pods of the TrainJob that have been seen to end badly, the first ones first."""
+    return list(_found(server, namespace, name))
+
+
+def _found(server: str, namespace: str, name: str) -> Mapping[str, list[Ending]]:
+    # A copy: another thread may be noting.
+    return dict(_noted.get((server, namespace, name), {}))
+
+
+def endings(pods: Iterable[Mapping[str, Any]]) -> list[Ending]:
+    """Give what ended badly of *pods*: containers, or a pod that was taken away."""
+    found = []
     for pod in pods:
-        status = pod.get("status") or {}
+        name, status = pod["metadata"]["name"], pod.get("status") or {}
+        if verdict := _verdict(status):
+            found.append(Ending(name, "", verdict.get("reason") or "Failed", verdict.get("message") or ""))
+            continue
         for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
-            ended = _ended(container)
-            if ended:
-                reason = ended.get("reason") or "Error"
-                line = f"pod {pod['metadata']['name']}, container {container['name']}: {reason}"
-                lines.append(f"{line}, exit code {ended.get('exitCode')}")
-    return lines
+            if ended := _ended(container):
+                reason, message = ended.get("reason") or "Error", ended.get("message") or ""
+                found.append(Ending(name, container["name"], reason, message, ended.get("exitCode")))
+    return found
+
+
+def _verdict(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Give why the pod as a whole was ended; the exit codes of its containers only follow from that."""
+    if status.get("phase") == "Failed" and status.get("reason"):
+        return status
+    return next((c for c in status.get("conditions") or () if c["type"] == _DISRUPTED and c["status"] == "True"), None)
 
 
 def pods_of(name: str) -> str:
     """Give the labels of all pods of the TrainJob *name*."""
-    return f"jobset.sigs.k8s.io/jobset-name={name}"
+    return f"{JOBSET_LABEL}={name}"
 
 
 def _ended(container: Mapping[str, Any]) -> Mapping[str, Any] | None:

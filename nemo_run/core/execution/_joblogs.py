@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
@@ -18,7 +19,7 @@ from nemo_run._kube.tail import has_started, node_index
 from nemo_run.core.execution import _progress
 from nemo_run.core.execution._endings import Endings, pods_of
 from nemo_run.core.execution._ranklog import RankLog
-from nemo_run.core.execution._trainjob import TARGET_JOB, Phase, phase
+from nemo_run.core.execution._trainjob import TARGET_JOB, Phase, phase, untouched
 from nemo_run.exceptions import KubeError, NotFound, Rejected
 
 if TYPE_CHECKING:
@@ -58,21 +59,25 @@ def _follower(
     persist: bool = False,
 ) -> LogFollower:
     """Give what follows all nodes of the TrainJob *name* until it has ended; *persist* outlasts all refusals."""
-    now = Phase("")
+    now, idle = Phase(""), ""
     launched = executor._session.known.get((executor.namespace, name))
+    # Reasons are asked for once only: meanwhile nobody reads.
+    quick = api.patient(0)
 
     def finished() -> bool:
-        nonlocal now
+        nonlocal now, idle
         try:
             job = api.get(TRAINJOB, executor.namespace, name)
         except NotFound:
             return True
-        now = phase(job)
+        now, idle = phase(job), untouched(job, time.time())
         return now.ended or not (launched is None or launched.is_it(job))
 
     def why() -> str:
-        # Once only: meanwhile nobody reads.
-        return now.message or _progress.why_no_pod(api.patient(0), executor.namespace, name)
+        return now.message or _progress.why_no_pod(quick, executor.namespace, name) or idle
+
+    def trouble(pod: str) -> str:
+        return _progress.pod_trouble(quick, executor.namespace, pod)
 
     return LogFollower(
         api,
@@ -85,6 +90,7 @@ def _follower(
         ours=_OwnPods(api, launched) if launched else bool,
         persist=persist,
         why=why,
+        trouble=trouble,
     )
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from nemo_run._kube.resources import EVENT, POD, TRAINJOB
-from nemo_run._kube.startup import startup, trouble
+from nemo_run._kube.startup import SILENT, startup, trouble, with_trouble
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock, poll_until
-from nemo_run.core.execution._endings import note, noted, pods_of
+from nemo_run.core.execution._endings import JOBSET_LABEL, note, noted, pods_of
 from nemo_run.core.execution._ownership import LAUNCH_ANNOTATION
-from nemo_run.core.execution._trainjob import phase
+from nemo_run.core.execution._trainjob import phase, untouched
 from nemo_run.core.execution.kubeflow import JobReport, KubeflowJobState
 from nemo_run.exceptions import JobFailed, KubeError, NotFound, WaitTimeout
 
@@ -24,6 +26,9 @@ logger = logging.getLogger(__name__)
 _STARTED = (KubeflowJobState.RUNNING, KubeflowJobState.SUCCEEDED, KubeflowJobState.FAILED)
 _REFUSED = ("JobCreationFailed", "TrainJobResourcesCreationFailed")
 """Events on the JobSet and on the TrainJob; no condition tells of it (JobSet v0.12, Trainer v2.3 controllers)."""
+_NOT_READY = "running, but not ready"
+_AT_ONCE = 100
+"""Jobs whose pods are listed in one request: a URL may have some thousand characters."""
 _told: set[str] = set()
 
 
@@ -35,14 +40,25 @@ def report(api: KubeApi, namespace: str, name: str) -> JobReport | None:
         return None
 
 
-def reported(api: KubeApi, job: Mapping[str, Any]) -> JobReport:
+def reported(api: KubeApi, job: Mapping[str, Any], clock: Callable[[], float] = time.time) -> JobReport:
     """Give what the TrainJob *job* says of itself."""
     now = phase(job)
     metadata = job["metadata"]
     uid, name, namespace = (metadata.get(key, "") for key in ("uid", "name", "namespace"))
     launch_id = (metadata.get("annotations") or {}).get(LAUNCH_ANNOTATION, "")
     state = KubeflowJobState(now.name)
-    return JobReport(state, now.reason, now.message, uid, name, namespace, api.server, api.context, launch_id)
+    return JobReport(
+        state,
+        now.reason,
+        now.message,
+        uid,
+        name,
+        namespace,
+        api.server,
+        api.context,
+        launch_id,
+        untouched(job, clock()),
+    )
 
 
 def started(
@@ -83,50 +99,126 @@ def explained(api: KubeApi, report: JobReport) -> JobReport:
     """Add to *report* why the job does not run, where anybody says."""
     if report.state is KubeflowJobState.FAILED:
         why = why_failed(api, report.namespace, report.name)
-    elif report.state in (KubeflowJobState.CREATED, KubeflowJobState.PENDING) and not report.message:
-        why = why_waiting(api, report.namespace, report.name)
+    elif _waits(report):
+        why = why_waiting(api, report.namespace, report.name) or report.untouched
     else:
         return report
+    return _with(report, why)
+
+
+def all_explained(api: KubeApi, namespace: str, reports: Mapping[str, JobReport]) -> dict[str, JobReport]:
+    """Add to each of *reports* why its job does not run yet, in few requests; the failed ones are left as they are."""
+    waiting = [name for name, report in reports.items() if _waits(report)]
+    pods = {name: list(of_job) for name, of_job in _pods_by_job(api, namespace, waiting).items()}
+    told = _Warnings(api, namespace)
+    explained = dict(reports)
+    for name in waiting:
+        why = _by_pods(pods[name], told.about_pod) or told.about_job(name) or reports[name].untouched
+        explained[name] = _with(reports[name], why)
+    return explained
+
+
+def _waits(report: JobReport) -> bool:
+    return report.state in (KubeflowJobState.CREATED, KubeflowJobState.PENDING) and not report.message
+
+
+def _with(report: JobReport, why: str) -> JobReport:
     return replace(report, message="; ".join(part for part in (report.message, why) if part))
 
 
 def why_waiting(api: KubeApi, namespace: str, name: str) -> str:
     """Say what the job's pods wait for, or what the newest warning about it is; nothing where nobody says."""
-    pods = [startup(pod) for pod in _pods(api, namespace, name)]
-    reasons = sorted({pod.text for pod in pods if not pod.ready and pod.text not in ("Pending", "Running")})
-    if reasons:
-        return "; ".join(reasons)
-    return why_no_pod(api, namespace, name)
+    pods = _pods(api, namespace, pods_of(name))
+    return _by_pods(pods, lambda pod: pod_trouble(api, namespace, pod)) or why_no_pod(api, namespace, name)
+
+
+def _by_pods(pods: Iterable[Mapping[str, Any]], trouble_of: Callable[[str], str]) -> str:
+    """Say what *pods* wait for; of those that do not say, one is looked at for warnings."""
+    names: dict[str, str] = {}
+    for pod in pods:
+        seen = startup(pod)
+        if not seen.ready:
+            names.setdefault(seen.text, pod["metadata"]["name"])
+    texts = [with_trouble(text, trouble_of(name)) if text in SILENT else text for text, name in names.items()]
+    return "; ".join(sorted(_NOT_READY if text == "Running" else text for text in texts if text != "Pending"))
+
+
+def pod_trouble(api: KubeApi, namespace: str, pod: str) -> str:
+    """Give the newest warning about a pod."""
+    return trouble(_events(api, namespace, f"involvedObject.kind=Pod,involvedObject.name={pod}"))
 
 
 def why_no_pod(api: KubeApi, namespace: str, name: str) -> str:
-    """Say what keeps the job's pods from being created: that they were refused, else the newest warning."""
-    events = _events(api, namespace, name)
+    """
+    Say what keeps the job's pods from being created: that they were refused, else the newest warning.
+
+    What refuses the JobSet is told of the TrainJob, what refuses a Job of the
+    JobSet, which has the same name, and what refuses a pod (a quota) of the Job.
+    """
+    events = [event for event in _events(api, namespace, f"involvedObject.name={name}") if _is_about(event, name)]
+    if said := _worst(events):
+        return said
+    events = _events(api, namespace, "involvedObject.kind=Job,type=Warning")
+    return trouble(event for event in events if _is_about(event, name))
+
+
+def _worst(events: Sequence[Mapping[str, Any]]) -> str:
     return trouble(event for event in events if event.get("reason") in _REFUSED) or trouble(events)
+
+
+def _is_about(event: Mapping[str, Any], name: str) -> bool:
+    """Tell whether an event is about the TrainJob *name*, its JobSet, or a Job of that."""
+    about = event.get("involvedObject") or {}
+    kind, other = about.get("kind"), about.get("name") or ""
+    return other == name if kind in ("TrainJob", "JobSet") else kind == "Job" and other.startswith(f"{name}-")
+
+
+class _Warnings:
+    """The warnings of a namespace, listed when the first is asked for."""
+
+    def __init__(self, api: KubeApi, namespace: str) -> None:
+        self._api = api
+        self._namespace = namespace
+
+    @cached_property
+    def _all(self) -> list[dict[str, Any]]:
+        return _events(self._api, self._namespace, "type=Warning")
+
+    def about_pod(self, pod: str) -> str:
+        return trouble(e for e in self._all if (e.get("involvedObject") or {}).get("name") == pod)
+
+    def about_job(self, name: str) -> str:
+        return _worst([event for event in self._all if _is_about(event, name)])
 
 
 def why_failed(api: KubeApi, namespace: str, name: str) -> str:
     """Say which container of which pod ended how, now or when somebody last looked; nothing where nobody saw it."""
-    note(api, namespace, name, _pods(api, namespace, name))
+    note(api, namespace, name, _pods(api, namespace, pods_of(name)))
     return noted(api, namespace, name)
 
 
-def _pods(api: KubeApi, namespace: str, name: str) -> list[dict[str, Any]]:
+def _pods(api: KubeApi, namespace: str, labels: str) -> list[dict[str, Any]]:
     try:
-        return api.list(POD, namespace, labels=pods_of(name))
+        return api.list(POD, namespace, labels=labels)
     except KubeError as error:
         _tell_once("pods", namespace, error)
         return []
 
 
-def _events(api: KubeApi, namespace: str, name: str) -> list[dict[str, Any]]:
-    """List the events of the TrainJob and of its JobSet, which has the same name."""
+def _pods_by_job(api: KubeApi, namespace: str, names: Sequence[str]) -> Mapping[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for first in range(0, len(names), _AT_ONCE):
+        for pod in _pods(api, namespace, f"{JOBSET_LABEL} in ({','.join(names[first : first + _AT_ONCE])})"):
+            found[pod["metadata"]["labels"][JOBSET_LABEL]].append(pod)
+    return found
+
+
+def _events(api: KubeApi, namespace: str, fields: str) -> list[dict[str, Any]]:
     try:
-        events = api.list(EVENT, namespace, fields=f"involvedObject.name={name}")
+        return api.list(EVENT, namespace, fields=fields)
     except KubeError as error:
         _tell_once("events", namespace, error)
         return []
-    return [event for event in events if (event.get("involvedObject") or {}).get("kind") in ("TrainJob", "JobSet")]
 
 
 def _tell_once(what: str, namespace: str, error: KubeError) -> None:

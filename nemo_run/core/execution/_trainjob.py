@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from nemo_run._kube.manifests.pods import json_merge, pod_spec, prune
@@ -154,6 +155,11 @@ def _runtime_patch(manager: str, spec: Json, metadata: Json) -> Json:
     return {"manager": manager, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [job]}}}}
 
 
+PICKED_UP = 60.0
+"""Seconds within which a controller that runs has written something of a new TrainJob."""
+_OWN_MANAGER = "trainer.kubeflow.org/trainjob-controller"
+
+
 @dataclass(frozen=True)
 class Phase:
     """Where a TrainJob is in its life, as its status tells."""
@@ -170,7 +176,7 @@ class Phase:
 
 
 _ENDS = {"Complete": "Succeeded", "Failed": "Failed"}
-_INITIALIZERS = ("dataset-initializer", "model-initializer")
+INITIALIZERS = ("dataset-initializer", "model-initializer")
 
 
 def phase(job: Mapping[str, Any]) -> Phase:
@@ -189,7 +195,7 @@ def phase(job: Mapping[str, Any]) -> Phase:
     if "Suspended" in true:
         return Phase("Pending", "Suspended", "suspended, waiting in queue")
     counters = status.get("jobsStatus") or ()
-    if any(_counts(c, "ready", "succeeded", "failed") for c in counters if c.get("name") not in _INITIALIZERS):
+    if any(_counts(c, "ready", "succeeded", "failed") for c in counters if c.get("name") not in INITIALIZERS):
         # Done or failed, and no condition: the JobSet has yet to say so, or starts it again.
         return Phase("Running")
     if any(_counts(c, "active", "ready", "succeeded", "failed") for c in counters):
@@ -199,3 +205,23 @@ def phase(job: Mapping[str, Any]) -> Phase:
 
 def _counts(counters: Mapping[str, Any], *names: str) -> bool:
     return any((counters.get(name) or 0) > 0 for name in names)
+
+
+def untouched(job: Mapping[str, Any], now: float) -> str:
+    """
+    Say that nobody works on a TrainJob that has had no status for a minute; nothing if somebody does.
+
+    Args:
+        now: seconds since the epoch.
+    """
+    since = job["metadata"].get("creationTimestamp") or ""
+    if job.get("status") or not since or now - _moment(since) < PICKED_UP:
+        return ""
+    manager = (job.get("spec") or {}).get("managedBy") or ""
+    if manager and manager != _OWN_MANAGER:
+        return f"no status since {since}: it is left to {manager}"
+    return f"no status since {since}: Kubeflow Trainer's controller does not run, or does not get to it"
+
+
+def _moment(text: str) -> float:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

@@ -66,6 +66,8 @@ class JobReport:
     context: str = ""
     launch_id: str = ""
     """Random for each launch of nemo_run's."""
+    untouched: str = ""
+    """In words: that no controller has touched it, where one should have."""
 
 
 @dataclass(kw_only=True, repr=False)
@@ -350,13 +352,17 @@ class KubeflowExecutor(Executor):
         return report and _progress.explained(api, report)
 
     def reports(self) -> dict[str, JobReport]:
-        """Give the states of all TrainJobs of this executor's experiment, by name, in one request."""
+        """
+        Give the states of all TrainJobs of this executor's experiment, by name, and what those wait for that wait.
+
+        One request, and two more if any waits.
+        """
         from nemo_run.core.execution import _progress, _submit
 
         api = self._connect()
         labels = {_ownership.EXPERIMENT_LABEL: label_value(self.experiment_id or "")}
         jobs = (_progress.reported(api, job) for job in _submit.found(api, self.namespace, labels))
-        return {job.name: job for job in jobs}
+        return _progress.all_explained(api, self.namespace, {job.name: job for job in jobs})
 
     def fetch_logs(self, job_name: str, stream: bool = False, lines: int = 100, timeout: int = 60) -> Iterable[str]:
         """

@@ -19,6 +19,8 @@ _HELD = 10_000
 _PAUSE, _LONGEST_PAUSE = 2.0, 30.0
 """Seconds until reading begins anew after a refusal; doubled each time."""
 _OVER = (KubeflowJobState.SUCCEEDED, KubeflowJobState.FAILED, None)
+LAST = 10
+"""Lines of a pod that are shown once more, or for the first time, when it is what failed."""
 _LOOK_EVERY = 0.5
 """Seconds after which a wait lets Ctrl-C in."""
 
@@ -57,6 +59,8 @@ class Following:
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=f"keep logs of {record.job_name}", daemon=True)
         self._nodes: dict[str, int | None] = {}
+        self._last: dict[str, deque[tuple[str, bool]]] = {}
+        """The last lines of each pod, and whether they are among those that are shown."""
 
     def start(self) -> None:
         """Begin."""
@@ -71,6 +75,15 @@ class Following:
             for source, text in self._held:
                 _tell(watcher, source, text)
             self._held.clear()
+
+    def last_lines(self, pod: str) -> tuple[str, list[str]]:
+        """Give where *pod* is in the job (``train/3``) and its last lines; none where all of them have been shown."""
+        last = list(self._last.get(pod, ()))
+        lines = [] if all(shown for _, shown in last) else [text for text, _ in last]
+        return self._source(self._nodes.get(pod)), lines
+
+    def _source(self, node: int | None) -> str:
+        return f"{self._record.task}/{node or 0}"
 
     def wait(self) -> None:
         """Return at the job's end, when all was read; an interrupt leaves the thread to go on unseen."""
@@ -129,8 +142,10 @@ class Following:
     def _write(self, log: RankLog, line: LogLine) -> None:
         self._nodes[line.pod] = line.node_index
         log.write(line)
-        if self._filter.shows(line):
-            self._show(f"{self._record.task}/{line.node_index or 0}", line.text)
+        shown = self._filter.shows(line)
+        self._last.setdefault(line.pod, deque(maxlen=LAST)).append((line.text, shown))
+        if shown:
+            self._show(self._source(line.node_index), line.text)
 
     def _has_read_all(self, before: set[str]) -> bool:
         """Tell whether each node has been read, and each pod that the file knew *before*."""

@@ -17,6 +17,7 @@ from nemo_run._kube.resources import TRAINJOB
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
 from nemo_run.config import get_nemorun_home
 from nemo_run.core.execution._creation import REFUSED, taken_back
+from nemo_run.core.execution._endings import failed_pods
 from nemo_run.core.execution._launched import Launched
 from nemo_run.core.execution._ranklog import ALL_RANKS
 from nemo_run.core.execution._session import deleted_here
@@ -234,8 +235,12 @@ class KubeflowBackend:
 
     def follow(self, record: AppRecord, watcher: Watcher) -> AppStatus:
         """Write every rank's lines to the job's log file, show the first and the last rank's, until it ends."""
-        self._wait_for(record, self._following(record), watcher)
-        return self._ended(record, watcher)
+        following = self._following(record)
+        self._wait_for(record, following, watcher)
+        status = self._ended(record, watcher)
+        if status.state == AppState.FAILED:
+            _show_failure(record, following, watcher)
+        return status
 
     def _following(self, record: AppRecord, *, launched: bool = False) -> Following:
         """Give what follows the job, begun now if nothing does."""
@@ -313,7 +318,11 @@ class KubeflowBackend:
 
     def _cancel(self, record: AppRecord) -> None:
         if is_terminal(record.status.state):
-            logger.info("%s has ended already: %s", record.job_name, record.status)
+            if self._runs_again(record):
+                logger.warning("%s was %s, and runs again: it is ended now", record.job_name, record.status.state)
+                _bound(record).cancel(record.job_name)
+            else:
+                logger.info("%s has ended already: %s", record.job_name, record.status)
             return
         status = self._asked(record, {})
         if is_terminal(status.state):
@@ -322,6 +331,33 @@ class KubeflowBackend:
             return
         _bound(record).cancel(record.job_name)
         self._remember(record, _CANCELLED)
+
+    def _runs_again(self, record: AppRecord) -> bool:
+        """
+        Tell whether a job that had failed goes on, which nobody sees who takes it for ended.
+
+        Where the pods of a failed TrainJob are cleaned up, Trainer begins anew (up to
+        2.3: kubeflow/trainer#3737).
+        """
+        if record.status.state != AppState.FAILED:
+            return False
+        try:
+            return not is_terminal(self._asked(record, {}).state)
+        except NemoRunError as error:
+            self._tell_once(record, f"whether it runs again is not known: {error}")
+            return False
+
+
+def _show_failure(record: AppRecord, following: Following, watcher: Watcher) -> None:
+    """Show the last lines of the pod that failed first, where they are none of those that are shown anyway."""
+    for pod in failed_pods(record.facts.get("server", ""), record.facts.get("namespace", ""), record.job_name)[:1]:
+        source, lines = following.last_lines(pod)
+        if lines:
+            watcher.state(f"the last lines of pod {pod}:")
+        for line in lines:
+            watcher.line(source, line)
+    if (path := Path(record.job_dir, ALL_RANKS)).exists():
+        watcher.state(f"all lines of all pods are in {path}")
 
 
 def _executor(submission: Submission) -> KubeflowExecutor:

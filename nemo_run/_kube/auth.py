@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import base64
 import binascii
+import logging
 import os
 import shutil
 import ssl
 import tempfile
+import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -27,6 +30,8 @@ from typing import Any
 from nemo_run._kube.proxies import proxy_for
 from nemo_run.exceptions import ConfigError, Unreachable
 
+logger = logging.getLogger("nemo_run")
+
 Json = dict[str, Any]
 
 LOCAL_KUBE = "NEMO_RUN_LOCAL_KUBE"
@@ -35,6 +40,9 @@ IN_CLUSTER = "in-cluster"
 """The context's name where a pod's service account is used."""
 EXPIRY_MARGIN = 60.0
 """Seconds before their expiry at which an exec plugin's credentials are renewed."""
+SLOW_PLUGIN = 10.0
+"""Seconds after which it is said that an exec plugin is waited for."""
+_GRANTED = ("token", "clientCertificateData", "clientKeyData")
 POOL_SIZE = 64
 """Connections kept for one server; each followed log holds one."""
 
@@ -85,8 +93,10 @@ class Credentials:
 
     def headers(self) -> list[tuple[str, str]]:
         """Give the headers that say who we are; a service account's token is read afresh each minute."""
-        # Not auth_settings(): that of kubernetes 36.0.0 does not know what its own loaders write.
-        key = self.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        # Not auth_settings(): that of kubernetes 36.0.0 does not know what its own loaders write. Both names one by one:
+        # that of 29 takes no second.
+        key_of = self.configuration.get_api_key_with_prefix
+        key = key_of("authorization") or key_of("BearerToken")
         return [*([("authorization", key)] if key else []), *self.extra_headers]
 
     def stale(self) -> bool:
@@ -256,6 +266,7 @@ def _set_tls(configuration: Any, cluster: _Entry, user: _Entry, files: PemFiles)
         configuration.ssl_ca_cert = _pem(cluster, "certificate-authority", files)
     configuration.cert_file = _pem(user, "client-certificate", files)
     configuration.key_file = _pem(user, "client-key", files)
+    _check_pem(cluster, user, configuration)
     configuration.tls_server_name = cluster.body.get("tls-server-name")
 
 
@@ -274,19 +285,52 @@ def _pem(entry: _Entry, key: str, files: PemFiles) -> str | None:
     return None
 
 
+def _check_pem(cluster: _Entry, user: _Entry, configuration: Any) -> None:
+    """
+    Make sure that ssl can read the certificates: it names no file when they are used, and may ask for a password.
+
+    Raises:
+        Unreachable: it cannot.
+    """
+    ca, cert, key = configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if ca:
+        try:
+            context.load_verify_locations(ca)
+        except (ssl.SSLError, OSError) as problem:
+            raise cluster.error(f"certificate-authority is no certificate in PEM form ({problem})") from problem
+    if bool(cert) != bool(key):
+        there, missing = ("client-certificate", "client-key") if cert else ("client-key", "client-certificate")
+        raise user.error(f"there is a {there}, but no {missing}; log in to the cluster again")
+    if cert:
+        try:
+            context.load_cert_chain(cert, key, password=lambda: "")
+        except (ssl.SSLError, OSError) as problem:
+            what = "client-certificate and client-key are no pair of certificate and unencrypted key in PEM form"
+            raise user.error(f"{what} ({problem}); log in to the cluster again") from problem
+
+
 def _authorization(user: _Entry) -> str:
     body = user.body
     if name := body.get("tokenFile"):
         try:
-            return f"Bearer {Path(user.beside(name)).read_text().strip()}"
-        except OSError as problem:
-            raise user.error(f"tokenFile: {user.beside(name)}: {problem.strerror}") from problem
+            return _bearer(user, "tokenFile", Path(user.beside(name)).read_text().strip())
+        except (OSError, UnicodeDecodeError) as problem:
+            said = getattr(problem, "strerror", None) or "no text"
+            raise user.error(f"tokenFile: {user.beside(name)}: {said}") from problem
     if token := body.get("token"):
-        return f"Bearer {token}"
+        return _bearer(user, "token", str(token))
     if body.get("username"):
         pair = f"{body['username']}:{body.get('password', '')}"
         return f"Basic {base64.b64encode(pair.encode()).decode()}"
     return ""
+
+
+def _bearer(user: _Entry, key: str, token: str) -> str:
+    # http.client would refuse it as well, and quote it.
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise user.error(f"{key} has blanks, line breaks or other characters that no token has; log in again")
+    return f"Bearer {token}"
 
 
 def _impersonation(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -303,19 +347,39 @@ def _run_plugin(user: _Entry, cluster: _Entry) -> Json:
     from kubernetes.config.exec_provider import ExecProvider
     from kubernetes.config.kube_config import ConfigNode
 
-    plugin = user.body["exec"] or {}
+    plugin = user.body["exec"]
+    if not isinstance(plugin, dict) or not plugin.get("command"):
+        raise user.error("exec must be an object with command and apiVersion")
     told = (ConfigNode("cluster", cluster.body),) if plugin.get("provideClusterInfo") else ()
-    what = f"exec plugin {plugin.get('command')!r}"
+    what = f"exec plugin {plugin['command']!r}"
     try:
-        granted = ExecProvider(ConfigNode("exec", plugin), str(user.file.absolute().parent), *told).run()
+        with _told_if_slow(f"{user.file}: {what}"):
+            granted = ExecProvider(ConfigNode("exec", plugin), str(user.file.absolute().parent), *told).run()
     except FileNotFoundError as problem:
         hint = plugin.get("installHint") or "install it, or put it on PATH"
         raise user.error(f"{what} is not there: {hint}") from problem
-    except (ConfigException, OSError, TypeError) as problem:
-        raise user.error(f"{what} failed: {problem}") from problem
+    except AttributeError as problem:
+        # On a terminal the plugin writes there itself, and its errors are not kept (kubernetes 37).
+        raise user.error(f"{what} failed; what it said is above") from problem
+    except (ConfigException, OSError, TypeError, LookupError, ValueError) as problem:
+        raise user.error(f"{what} failed: {problem}; try it by hand, or log in again") from problem
     if not isinstance(granted, dict) or not (granted.get("token") or granted.get("clientCertificateData")):
-        raise user.error(f"{what} granted neither a token nor a certificate")
+        raise user.error(f"{what} granted neither a token nor a certificate; log in again")
+    if wrong := [key for key in _GRANTED if not isinstance(granted.get(key) or "", str)]:
+        raise user.error(f"{what} granted a {wrong[0]} that is no text")
     return granted
+
+
+@contextmanager
+def _told_if_slow(what: str) -> Iterator[None]:
+    """Say what is waited for: it may be a login in a browser that nobody has noticed."""
+    timer = threading.Timer(SLOW_PLUGIN, logger.warning, ("%s: waiting for it; it may want a login", what))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _as_identity(granted: Mapping[str, Any]) -> Json:

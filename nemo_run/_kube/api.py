@@ -250,7 +250,8 @@ class KubeApi:
                 yield Event(told["type"], status)
 
 
-_known: dict[Any, KubeApi] = {}
+_known: dict[Any, tuple[Any, KubeApi]] = {}
+"""By context and files: how the files were then, and the door."""
 _lock = threading.Lock()
 
 
@@ -265,11 +266,13 @@ def connect(*, kubeconfig: str | os.PathLike[str] | None = None, context: str | 
         Unreachable: the configuration is broken.
     """
     files = auth.locate(kubeconfig)
-    key = (context, tuple((str(file), _stamp(file)) for file in files))
+    key, stamps = (context, files), [_stamp(file) for file in files]
     with _lock:
-        if key not in _known:
-            _known[key] = KubeApi(Wire(lambda: auth.load(files, context)))
-        return _known[key]
+        seen, api = _known.get(key, (None, None))
+        if api is None or seen != stamps:
+            api = KubeApi(Wire(lambda: auth.load(files, context)))
+            _known[key] = (stamps, api)
+        return api
 
 
 def _stamp(file: Path) -> tuple[int, int]:

@@ -361,6 +361,9 @@ def _run_plugin(user: _Entry, cluster: _Entry) -> Json:
     except AttributeError as problem:
         # On a terminal the plugin writes there itself, and its errors are not kept (kubernetes 37).
         raise user.error(f"{what} failed; what it said is above") from problem
+    except UnicodeDecodeError:
+        # Which quotes all of it.
+        raise user.error(f"{what} failed: what it prints is no text") from None
     except (ConfigException, OSError, TypeError, LookupError, ValueError) as problem:
         raise user.error(f"{what} failed: {problem}; try it by hand, or log in again") from problem
     if not isinstance(granted, dict) or not (granted.get("token") or granted.get("clientCertificateData")):

@@ -13,6 +13,7 @@ import random
 import ssl
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -20,7 +21,7 @@ from urllib.parse import urlencode
 from nemo_run._kube.answers import error_for, warnings_in
 from nemo_run._kube.auth import Credentials
 from nemo_run._kube.waiting import SILENCE, SYSTEM_CLOCK, Clock
-from nemo_run.exceptions import KubeError, NotAuthorized, ServerError, Unreachable
+from nemo_run.exceptions import KubeError, NemoRunError, NotAuthorized, ServerError, Unreachable
 
 logger = logging.getLogger("nemo_run")
 
@@ -125,6 +126,11 @@ class Wire:
                     continue
                 if not _worth_another_try(error):
                     raise
+                if not renewed and isinstance(error, Unreachable) and credentials.configuration.cert_file:
+                    # With TLS 1.3 a server that refuses a client's certificate may just break off.
+                    renewed = True
+                    with suppress(NemoRunError):
+                        self.renew(credentials)
                 wait = max(pause * (0.5 + self._jitter() / 2), error.retry_after or 0.0)
                 limit = patience if self._answered else min(patience, FIRST_PATIENCE)
                 if self._clock.now() + wait > started + limit:

@@ -25,6 +25,15 @@ from nemo_run.exceptions import ConfigError, Unreachable
 SERVER = "https://kube.example:6443"
 
 
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    return make_certificate(tmp_path_factory.mktemp("certificate"))
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
 @pytest.fixture(autouse=True)
 def _home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -192,7 +201,7 @@ class TestUser:
         [
             ({}, []),
             ({"token": "t"}, [("authorization", "Bearer t")]),
-            ({"tokenFile": "token", "token": "old"}, [("authorization", "Bearer from file")]),
+            ({"tokenFile": "token", "token": "old"}, [("authorization", "Bearer from-file")]),
             ({"username": "u", "password": "p"}, [("authorization", "Basic dTpw")]),
             (
                 {"token": "t", "as": "boss", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": {"x": ["1"]}},
@@ -209,7 +218,7 @@ class TestUser:
         ids=["nobody", "token", "token file", "password", "someone else's name"],
     )
     def test_who_we_are(self, tmp_path, user, headers):
-        (tmp_path / "token").write_text("from file\n")
+        (tmp_path / "token").write_text("from-file\n")
         assert self.headers(tmp_path, user) == headers
 
     def test_every_header_of_one_name_is_sent(self, tmp_path):
@@ -217,6 +226,22 @@ class TestUser:
             file = kubeconfig(tmp_path / "config", server.url, user={"as": "boss", "as-groups": ["a", "b"]})
             KubeApi(Wire(lambda: auth.load([file]))).get(POD, "ns", "x")
         assert server.requests[0].all_headers("Impersonate-Group") == ["a", "b"]
+
+    @pytest.mark.parametrize("token", ["s3cret\nmore", "s3cret more", "s3cret\u2026", "s3cret\x00"])
+    @pytest.mark.parametrize("where", ["token", "tokenFile"])
+    def test_a_token_that_was_pasted_badly_is_told_without_it(self, tmp_path, token, where):
+        """As a header it would be refused with an error that quotes it."""
+        (tmp_path / "file").write_text(token)
+        user = {"token": token} if where == "token" else {"tokenFile": "file"}
+        with pytest.raises(Unreachable) as caught:
+            self.headers(tmp_path, user)
+        assert f"{tmp_path}/config: {where} has blanks, line breaks" in str(caught.value)
+        assert "s3cret" not in str(caught.value)
+
+    def test_a_token_file_that_is_no_text(self, tmp_path):
+        (tmp_path / "token").write_bytes(b"\xff\xfe")
+        with pytest.raises(Unreachable, match=r"config: tokenFile: .*/token: no text"):
+            self.headers(tmp_path, {"tokenFile": "token"})
 
     def test_a_token_file_that_is_not_there(self, tmp_path):
         with pytest.raises(Unreachable, match=r"config: tokenFile: .*/token: No such file"):
@@ -236,20 +261,21 @@ class TestUser:
 
 
 class TestCertificates:
-    def test_of_the_kubeconfig_are_found_beside_it(self, tmp_path, monkeypatch):
+    def test_of_the_kubeconfig_are_found_beside_it(self, tmp_path, monkeypatch, certificate):
         """Relative paths are meant from the kubeconfig's directory, wherever we run."""
-        (tmp_path / "ca").write_text("CA")
+        (tmp_path / "ca").write_bytes(certificate.ca.read_bytes())
         (tmp_path / "elsewhere").mkdir()
         file = kubeconfig(tmp_path / "config", SERVER, cluster={"certificate-authority": "ca"})
         monkeypatch.chdir(tmp_path / "elsewhere")
         assert auth.load([Path("../config")]).configuration.ssl_ca_cert == str(tmp_path / "ca")
         assert auth.load([file]).configuration.ssl_ca_cert == str(tmp_path / "ca")
 
-    def test_inside_the_kubeconfig_are_for_our_eyes_only_and_do_not_stay(self, tmp_path):
-        data = {f"{key}-data": base64.b64encode(key.encode()).decode() for key in ("client-certificate", "client-key")}
+    def test_inside_the_kubeconfig_are_for_our_eyes_only_and_do_not_stay(self, tmp_path, certificate):
+        pems = [certificate.cert.read_bytes(), certificate.key.read_bytes()]
+        data = {"client-certificate-data": b64(pems[0]), "client-key-data": b64(pems[1])}
         credentials = auth.load([kubeconfig(tmp_path / "config", SERVER, user=data)])
         files = [Path(credentials.configuration.cert_file), Path(credentials.configuration.key_file)]
-        assert [file.read_text() for file in files] == ["client-certificate", "client-key"]
+        assert [file.read_bytes() for file in files] == pems
         assert stat.S_IMODE(files[0].parent.stat().st_mode) == 0o700
         del credentials
         gc.collect()
@@ -263,14 +289,61 @@ class TestCertificates:
         ],
         ids=["missing", "broken"],
     )
-    def test_that_cannot_be_used_are_an_error(self, tmp_path, cluster, message):
+    def test_that_are_not_there_are_an_error(self, tmp_path, cluster, message):
         file = kubeconfig(tmp_path / "config", SERVER, cluster=cluster)
         with pytest.raises(Unreachable) as caught:
             auth.load([file])
         assert str(caught.value) == f"read kubeconfig: {file}: {message.format(dir=tmp_path)}"
 
-    def test_are_shown_to_the_server_that_asks_for_them(self, tmp_path):
-        made = make_certificate(tmp_path)
+    @pytest.mark.parametrize(
+        ("cluster", "user", "message"),
+        [
+            ({"certificate-authority-data": b64(b"no PEM")}, {}, "certificate-authority is no certificate in PEM form"),
+            (
+                {},
+                {"client-certificate-data": b64(b"no PEM"), "client-key-data": b64(b"s3cret")},
+                "client-certificate and client-key are no pair",
+            ),
+            (
+                {},
+                {"client-certificate-data": "cert", "client-key-data": b64(b"s3cret")},
+                "client-certificate and client-key are no pair",
+            ),
+            ({}, {"client-certificate-data": "cert"}, "there is a client-certificate, but no client-key; log in"),
+            ({}, {"client-key-data": b64(b"s3cret")}, "there is a client-key, but no client-certificate; log in"),
+        ],
+        ids=["authority", "certificate", "key", "no key", "no certificate"],
+    )
+    def test_that_are_none_are_told_with_their_file(self, tmp_path, certificate, cluster, user, message):
+        """Before ssl is to use them: it would name neither file nor field, or ask for a password."""
+        user = {key: b64(certificate.cert.read_bytes()) if value == "cert" else value for key, value in user.items()}
+        file = kubeconfig(tmp_path / "config", SERVER, cluster=cluster, user=user)
+        with pytest.raises(Unreachable) as caught:
+            auth.load([file])
+        assert str(caught.value).startswith(f"read kubeconfig: {file}: {message}")
+        assert "s3cret" not in str(caught.value)
+
+    def test_that_the_server_refuses_are_read_anew_once(self, tmp_path, certificate):
+        """One that has expired, or that another authority signed, and the one that a login has written since."""
+        (tmp_path / "old").mkdir()
+        old = make_certificate(tmp_path / "old")
+        file = tmp_path / "config"
+        loads = []
+
+        def load():
+            made = certificate if loads else old
+            loads.append(made)
+            user = {"client-certificate": str(made.cert), "client-key": str(made.key)}
+            kubeconfig(file, server.url, cluster={"certificate-authority": str(certificate.ca)}, user=user)
+            return auth.load([file])
+
+        tls = (certificate.cert, certificate.key)
+        with Server([Answer(200, {})], tls=tls, client_ca=certificate.ca) as server:
+            assert KubeApi(Wire(load)).get(POD, "ns", "x") == {}
+        assert len(loads) == 2
+
+    def test_are_shown_to_the_server_that_asks_for_them(self, tmp_path, certificate):
+        made = certificate
         with Server([Answer(200, {})], tls=(made.cert, made.key), client_ca=made.ca) as server:
             data = {
                 "client-certificate-data": base64.b64encode(made.cert.read_bytes()).decode(),
@@ -296,12 +369,14 @@ class TestExecPlugin:
         credentials = self.load(tmp_path, plugin(tmp_path, body=granting(token="t")))
         assert (credentials.headers(), credentials.stale()) == ([("authorization", "Bearer t")], False)
 
-    def test_grants_a_certificate(self, tmp_path):
-        user = plugin(tmp_path, body=granting(clientCertificateData="CERT", clientKeyData="KEY"))
+    def test_grants_a_certificate(self, tmp_path, certificate):
+        cert, key = certificate.cert.read_text(), certificate.key.read_text()
+        (tmp_path / "granted").write_text(granting(clientCertificateData=cert, clientKeyData=key)[6:-1])
+        user = plugin(tmp_path, body="cat granted")
         credentials = self.load(tmp_path, user)
         assert credentials.headers() == []
-        assert Path(credentials.configuration.cert_file).read_text() == "CERT"
-        assert Path(credentials.configuration.key_file).read_text() == "KEY"
+        assert Path(credentials.configuration.cert_file).read_text() == cert
+        assert Path(credentials.configuration.key_file).read_text() == key
 
     def test_is_run_again_before_what_it_granted_runs_out(self, tmp_path):
         def granted(seconds):
@@ -323,15 +398,65 @@ class TestExecPlugin:
         [
             ("echo 'please log in' >&2; exit 3", "failed: exec: process returned 3. please log in"),
             ("echo nonsense", "failed: exec: failed to decode process output: "),
-            (granting(), "granted neither a token nor a certificate"),
+            ("printf 's3cret \\377'", "failed: what it prints is no text"),
+            ("echo 3", "failed: "),
+            ("echo '{}'", "failed: exec: malformed response. missing key 'apiVersion'"),
+            (granting(), "granted neither a token nor a certificate; log in again"),
+            (granting(token={"a": "s3cret"}), "granted a token that is no text"),
         ],
-        ids=["fails", "prints something else", "grants nothing"],
+        ids=["fails", "prints something else", "prints bytes", "prints a number", "no answer", "nothing", "no text"],
     )
     def test_that_fails_is_an_error_and_not_nobody(self, tmp_path, body, message):
         """The kubernetes package goes on without credentials, and the server then refuses "anonymous"."""
         with pytest.raises(Unreachable) as caught:
             self.load(tmp_path, plugin(tmp_path, body=body))
         assert f"{tmp_path}/config: exec plugin './plugin' {message}" in str(caught.value)
+        assert "s3cret" not in str(caught.value)
+        assert "s3cret" not in repr(caught.value.__cause__)
+
+    def test_that_fails_on_a_terminal_has_said_so_there(self, tmp_path, monkeypatch, capfd):
+        """There the plugin may ask questions, so that what it says is not kept."""
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+        monkeypatch.setattr(sys, "stderr", sys.__stderr__)
+        user = plugin(tmp_path, body="echo 'please log in' >&2; exit 3")
+        with open(os.devnull) as nothing:
+            monkeypatch.setattr(sys, "stdin", nothing)
+            with pytest.raises(Unreachable, match=r"exec plugin '\./plugin' failed; what it said is above"):
+                self.load(tmp_path, user)
+        assert "please log in" in capfd.readouterr().err
+
+    @pytest.mark.parametrize("config", [[], {}, {"apiVersion": "v1"}], ids=["a list", "empty", "no command"])
+    def test_that_is_not_described_is_an_error(self, tmp_path, config):
+        with pytest.raises(Unreachable, match="config: exec must be an object with command and apiVersion"):
+            self.load(tmp_path, {"exec": config})
+
+    def test_with_a_broken_environment_is_an_error(self, tmp_path):
+        user = plugin(tmp_path, body=granting(token="t"))
+        user["exec"]["env"] = [{"name": "X"}]
+        with pytest.raises(Unreachable, match=r"exec plugin '\./plugin' failed: .*key value in exec/env/0"):
+            self.load(tmp_path, user)
+
+    def test_that_is_slow_is_told_of_once(self, tmp_path, monkeypatch, caplog):
+        """It may wait for a login in a browser that nobody has noticed."""
+        monkeypatch.setattr(auth, "SLOW_PLUGIN", 0.05)
+        self.load(tmp_path, plugin(tmp_path, body=f"sleep 1; {granting(token='t')}"))
+        told = f"{tmp_path}/config: exec plugin './plugin': waiting for it; it may want a login"
+        assert caplog.messages == [told]
+
+    def test_whose_token_is_refused_is_run_again_once(self, tmp_path):
+        """A session that was ended before its time."""
+
+        def answer(asked):
+            if asked.headers["authorization"] == "Bearer t2":
+                return Answer(200, {})
+            return Answer(401, {"kind": "Status", "reason": "Unauthorized", "message": "Unauthorized"})
+
+        token = granting(token="t$(wc -l < runs)".replace("$", "'$").replace(")", ")'"))
+        with Server(answer) as server:
+            user = plugin(tmp_path, body=f"echo >> runs; {token}")
+            file = kubeconfig(tmp_path / "config", server.url, user=user)
+            assert KubeApi(Wire(lambda: auth.load([file]))).get(POD, "ns", "x") == {}
+        assert [asked.headers["authorization"] for asked in server.requests] == ["Bearer t1", "Bearer t2"]
 
     def test_that_is_not_installed_says_how_to(self, tmp_path):
         user = {"exec": {"apiVersion": "v1", "command": "no-such-plugin", "installHint": "install it from somewhere"}}

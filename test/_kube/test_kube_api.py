@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
+import os
 import socket
 import threading
+import weakref
 
 import pytest
 from fakes.answers import RESET, Answer, Server, kubeconfig, status
@@ -648,6 +651,28 @@ class TestConnect:
         assert kube_api.connect(kubeconfig=file, context="test") is not first
         kubeconfig(file, "http://127.0.0.1:22")
         assert kube_api.connect(kubeconfig=str(file)).server == "http://127.0.0.1:22"
+
+    def test_keeps_one_door_however_often_the_file_changes(self, tmp_path):
+        """A login that rewrites it each minute of a week must not fill the memory."""
+        file = tmp_path / "config"
+        before = len(kube_api._known)
+        doors = []
+        for number in range(5):
+            kubeconfig(file, f"http://127.0.0.1:1{number}")
+            os.utime(file, ns=(number, number))
+            doors.append(weakref.ref(kube_api.connect(kubeconfig=file)))
+        gc.collect()
+        assert len(kube_api._known) == before + 1
+        assert [door() is None for door in doors] == [True] * 4 + [False]
+
+    def test_a_file_that_is_broken_for_a_moment_is_read_again(self, tmp_path):
+        file = kubeconfig(tmp_path / "config", "http://127.0.0.1:1")
+        kube_api.connect(kubeconfig=file)
+        file.write_text("")
+        with pytest.raises(Unreachable, match="the file is empty"):
+            kube_api.connect(kubeconfig=file)
+        kubeconfig(file, "http://127.0.0.1:2222")
+        assert kube_api.connect(kubeconfig=file).server == "http://127.0.0.1:2222"
 
     def test_a_file_that_went_is_an_error_of_ours(self, tmp_path, monkeypatch):
         monkeypatch.setenv("NEMO_RUN_LOCAL_KUBE", str(tmp_path / "gone"))

@@ -221,26 +221,35 @@ def check_round_trip(task_id: str, task: Any) -> None:
     Raises:
         ExperimentError: it names the values that cannot.
     """
-    from fiddle._src import daglish, diffing
-
     serializer = ZlibJSONSerializer()
     try:
         again = serializer.deserialize(serializer.serialize(task))
     except (TypeError, ValueError, AttributeError) as error:
         raise ExperimentError(f"Failed to validate task {task_id}: {error}") from error
-    if again != task:
-        changes = diffing.build_diff(again, task).changes
-        lost = [change.target for change in changes if not _is_nan(getattr(change, "new_value", None))]
-        if lost:
-            paths = ", ".join(sorted(daglish.path_str(path).lstrip(".") for path in lost))
-            raise ExperimentError(
-                f"Failed to validate task {task_id}: {paths}: changes when it is written to a file;"
-                " have the job make it: run.Config(its class or function, its arguments)"
-            )
+    if lost := _lost(again, task):
+        raise ExperimentError(
+            f"Failed to validate task {task_id}: {', '.join(lost)}: changes when it is written to a file;"
+            " have the job make it: run.Config(its class or function, its arguments)"
+        )
 
 
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and value != value
+def _lost(again: Any, task: Any) -> list[str]:
+    """Name the innermost places of *task* where *again* is another; one NaN is as good as another."""
+    from fiddle._src import daglish
+
+    again, task = (daglish.MemoizedTraversal.run(_without_nan, config) for config in (again, task))
+    if again == task:
+        return []
+    there = {path: value for value, path in daglish.iterate(again, memoized=False)}
+    lost = [path for value, path in daglish.iterate(task, memoized=False) if path not in there or there[path] != value]
+    inner = [path for path in lost if not any(other[: len(path)] == path != other for other in lost)]
+    return sorted(daglish.path_str(path).lstrip(".") for path in inner)
+
+
+def _without_nan(value: Any, state: Any) -> Any:
+    if state.is_traversable(value):
+        return state.map_children(value)
+    return "nan" if isinstance(value, float) and value != value else value
 
 
 def _deserialized(path: Path, text: str) -> Any:

@@ -13,7 +13,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -94,11 +94,19 @@ def _other_python(program: Path) -> _Python:
 
 
 def _python(program: Path, places: Iterable[str], packages: Iterable[str]) -> _Python:
-    named = [place for place in (*places, str(program.parent)) if place]
+    named = [place for place in (*places, *map(str, _directories(program))) if place]
     real = [Path(os.path.realpath(place)) for place in named]
     shown = [Path(os.path.abspath(place)) for place in named]
     there = (path for path in dict.fromkeys([*shown, *real]) if path.is_dir() and path != Path("/"))
     return _Python(program, tuple(there), frozenset(packages))
+
+
+def _directories(program: Path) -> Iterator[Path]:
+    """Give where *program* lies, and each link on the way to it: an environment's python can be another one's."""
+    yield program.parent
+    while program.is_symlink():
+        program = program.parent / os.readlink(program)
+        yield program.parent
 
 
 def _installed(package: str) -> bool:

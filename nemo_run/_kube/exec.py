@@ -24,6 +24,7 @@ from nemo_run._kube import frames
 from nemo_run._kube.channels import PROTOCOLS, Channels, Event, Exit, Stderr, Stdout
 from nemo_run._kube.sockets import Door
 from nemo_run._kube.waiting import SILENCE
+from nemo_run.exceptions import Unreachable
 
 if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
@@ -35,6 +36,10 @@ STDERR_KEPT = 64 * 1024
 _READ = 256 * 1024
 _LAST_WORDS = 2.0
 """Seconds to go on reading after the command's end, if the server does not close the stream."""
+
+
+class Broken(Unreachable):
+    """The connection to a command ended, or fell silent, before the command did."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,8 @@ def run_exec(
 
     Raises:
         NotAuthorized, NotFound, Rejected, ServerError: the server refused, or could not start the command.
-        Unreachable: no connection, or it ended or fell silent before the command did.
+        Broken: the connection ended, or fell silent, before the command did.
+        Unreachable: no connection.
     """
     what = f"exec in {pod}"
     door = _door(api, pod, command, what, with_stdin=stdin is not None)
@@ -92,7 +98,7 @@ def run_exec(
         try:
             end = stream.run()
         except (_Lost, frames.FrameError) as error:
-            raise door.unreachable(str(error)) from error
+            raise door.unreachable(str(error), Broken) from error
     if end.code is None:
         raise door.refused(end.status or 500, _status(end))
     return ExecResult(end.code, b"".join(stream.stdout), bytes(stream.stderr))

@@ -213,14 +213,22 @@ def _create(api: KubeApi, pod: Json, restricted: Json | None, clock: Clock) -> N
         raise
 
 
+class _Taken(Conflict):
+    """Somebody else's pod has the name."""
+
+
 def _create_once(api: KubeApi, pod: Json) -> None:
     metadata = pod["metadata"]
     try:
         api.create(POD, metadata["namespace"], pod)
-    except Conflict:
-        there = api.get(POD, metadata["namespace"], metadata["name"])
+    except Conflict as error:
+        try:
+            there = api.get(POD, metadata["namespace"], metadata["name"])
+        except NotFound:
+            api.create(POD, metadata["namespace"], pod)  # it was on its way out
+            return
         if (there["metadata"].get("annotations") or {}).get(COPY_ID) != metadata["annotations"][COPY_ID]:
-            raise
+            raise _Taken(**vars(error)) from error
 
 
 class _Start:
@@ -280,9 +288,15 @@ class _Start:
 
 @contextmanager
 def _removed(api: KubeApi, ref: PodRef, clock: Clock) -> Iterator[None]:
-    """Remove the pod after the block; an error of the block is what the caller sees, whatever the removal says."""
+    """
+    Remove the pod after the block; an error of the block is what the caller sees, whatever the removal says.
+
+    Another's pod of that name is left alone.
+    """
     try:
         yield
+    except _Taken:
+        raise
     except BaseException:
         try:
             _remove(api, ref, clock)

@@ -59,11 +59,9 @@ class Door:
             error.message += f"; {verb} needs the verbs get and create on {self.right} in this namespace"
         return error
 
-    def unreachable(self, why: str) -> exc.Unreachable:
+    def unreachable(self, why: str, kind: type[exc.Unreachable] = exc.Unreachable) -> exc.Unreachable:
         """Give the error for a connection that did not come about, or ended."""
-        return exc.Unreachable(
-            self.what, why, server=self.api.server, context=self.api.context, namespace=self.namespace
-        )
+        return kind(self.what, why, server=self.api.server, context=self.api.context, namespace=self.namespace)
 
     def _open(self) -> Any:
         import websocket

@@ -23,11 +23,12 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-from nemo_run._kube.exec import ExecResult, PodRef, run_exec
+from nemo_run._kube.exec import Broken, ExecResult, PodRef, run_exec
 from nemo_run._kube.pack import Packed, pack
 from nemo_run._kube.tree import SourceFile, directory_files, workdir_files
 from nemo_run._kube.unpack import Fetched, Skip, unpack
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
+from nemo_run._kube.wire import FIRST_PAUSE, LONGEST_PAUSE, PATIENCE
 from nemo_run.exceptions import ServerError, TransferError, Unreachable
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ T = TypeVar("T")
 Progress = Callable[[int, int], None]
 
 ATTEMPTS = 3
-"""How often a copy is tried in all when its stream is cut or falls silent."""
+"""How often a copy is tried in all when its stream is cut or falls silent; one that cannot be opened does not count."""
 STILL = 900.0
 """Seconds in which no byte moves after which a copy counts as stuck: slow network volumes do pause for minutes."""
 MANY_FILES = 20_000
@@ -193,7 +194,7 @@ def fetch_tree(
             taker = _Taker(spool, token.encode(), packing, progress)
             result = run_exec(api, pod, command, stdout=taker, timeout=STILL)
             if _is_complete(result) and not taker.is_whole():
-                raise Unreachable(what, "the end of the stream got lost", server=api.server, namespace=pod.namespace)
+                raise Broken(what, "the end of the stream got lost", server=api.server, namespace=pod.namespace)
             return result
 
         result = retried(attempt, what, clock)
@@ -246,17 +247,42 @@ class _Taker:
 
 
 def retried(attempt: Callable[[], T], what: str, clock: Clock) -> T:
-    """Call *attempt*, again after a stream that was cut, fell silent or could not be opened."""
-    for again in range(1, ATTEMPTS):
+    """
+    Call *attempt*, again after a stream that was cut or fell silent, and for a while if none can be opened.
+
+    Raises:
+        TransferError: three streams broke; or none could be opened within ``PATIENCE`` seconds.
+    """
+    broken, refused = 0, None
+    while True:
         try:
             return attempt()
+        except Broken as error:
+            broken, refused = broken + 1, None
+            if broken == ATTEMPTS:
+                raise TransferError(f"{what} failed {ATTEMPTS} times; the last time: {error}") from error
+            wait = 2.0 ** (broken - 1)
+            logger.warning("%s: %s; trying again (%d of %d)", what, error, broken + 1, ATTEMPTS)
         except (Unreachable, ServerError) as error:
-            logger.warning("%s: %s; trying again (%d of %d)", what, error, again + 1, ATTEMPTS)
-            clock.sleep(2.0 ** (again - 1))
-    try:
-        return attempt()
-    except (Unreachable, ServerError) as error:
-        raise TransferError(f"{what} failed {ATTEMPTS} times; the last time: {error}") from error
+            refused = refused or _Refused(clock.now())
+            wait = refused.next_pause(error.retry_after or 0.0)
+            if clock.now() + wait > refused.since + PATIENCE:
+                raise TransferError(f"{what} failed: {error}") from error
+            logger.warning("%s: %s; trying again in %.1f s", what, error, wait)
+        clock.sleep(wait)
+
+
+@dataclass
+class _Refused:
+    """Since when no stream could be opened, in a row, and how long to wait until the next try."""
+
+    since: float
+    pause: float = FIRST_PAUSE
+
+    def next_pause(self, asked: float) -> float:
+        """Give the next pause, not shorter than what the server asks for; they grow."""
+        pause, self.pause = self.pause, min(self.pause * 2, LONGEST_PAUSE)
+        return max(pause, asked)
 
 
 def _check(result: ExecResult, what: str) -> None:

@@ -126,9 +126,26 @@ def test_a_stream_that_is_cut_is_tried_again(far, api, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "nemo_run"):
         send_tree(api, POD, source, posix(there), spool_dir=tmp_path, compress=False, clock=clock)
     assert seen(there) == normal(seen(source))
-    assert clock.sleeps == [1, 2]
+    assert clock.sleeps == [1, 0.5]
     told = [record.getMessage() for record in caplog.records if record.name.startswith("nemo_run")]
-    assert [message.rpartition("; ")[2] for message in told] == ["trying again (2 of 3)", "trying again (3 of 3)"]
+    assert [message.rpartition("; ")[2] for message in told] == ["trying again (2 of 3)", "trying again in 0.5 s"]
+
+
+def test_a_server_that_opens_no_stream_for_a_while_costs_no_try(far, api, tmp_path):
+    source, there, clock = plant(tmp_path / "source"), tmp_path / "there", FakeClock()
+    busy = Play(silent=False, refuse=(503, "busy"))
+    far.plays = [*[busy] * 5, Play(cut_in=300_000), *[busy] * 5, Play(cut_in=300_000)]
+    send_tree(api, POD, source, posix(there), spool_dir=tmp_path, compress=False, clock=clock)
+    assert seen(there) == normal(seen(source))
+    assert clock.sleeps == [0.5, 1, 2, 4, 8, 1, 0.5, 1, 2, 4, 8, 2]
+
+
+def test_a_server_that_opens_no_stream_any_more_is_an_error(far, api, tmp_path):
+    source, clock = plant(tmp_path / "source"), FakeClock()
+    far.plays = [Play(silent=False, refuse=(503, "busy"))] * 20
+    with pytest.raises(TransferError, match=r"copying \d+ files to .* failed: .*busy"):
+        send_tree(api, POD, source, posix(tmp_path / "there"), spool_dir=tmp_path, compress=False, clock=clock)
+    assert 50 < clock.time <= 60
 
 
 def test_the_way_back_is_tried_again_from_its_beginning(far, api, tmp_path):

@@ -21,7 +21,8 @@ from fakes.certificates import Certificate, make_certificate
 
 from nemo_run._kube.resources import Resource
 from nemo_run.testing import Cut, Delay, LocalKube, Respond
-from nemo_run.testing._errors import about, already_exists, precondition
+from nemo_run.testing._errors import already_exists, not_found, precondition
+from nemo_run.testing._kinds import NAMESPACE
 from nemo_run.testing._loop import LoopThread
 
 Fault = Respond | Delay | Cut
@@ -71,8 +72,8 @@ def _broken(point: Point) -> list[Fault]:
 
 
 def _gone(kube: LocalKube, point: Point) -> Sequence[Fault]:
-    said = f'{point.kind.plural} "it" not found'
-    body = {**Respond(404, reason="NotFound", message=said).status_body(), "details": about(point.kind, "it")}
+    kind = NAMESPACE if point.creates else point.kind
+    body = not_found(kind, "it").body()
     return [*_broken(point), Respond(404, on=point.on, times=2, skip=len(_broken(point)), body=body)]
 
 
@@ -136,7 +137,7 @@ FAULTS: Mapping[str, Callable[[LocalKube, Point], Sequence[Fault]]] = {
     "409 foreign": _foreign,
     "410": _answers(410),
     "422": _answers(422),
-    "429": _answers(429, retry_after=1),
+    "429": _answers(429, retry_after=0.2),
     "500": _answers(500),
     "503": _answers(503),
     "503 for long": _answers(503, times=None, retry_after=LONG),
@@ -155,7 +156,7 @@ SAYS: Mapping[str, str] = {
     "403 webhook": "admission webhook",
     "404": "could not find the requested resource",
     "404 gone": "not found",
-    "409 foreign": "another one already exists",
+    "409 foreign": "already exists",
     "410": "too old resource version",
     "422": "the object is invalid",
     "503 for long": "currently unable to handle the request",
@@ -175,6 +176,7 @@ class Front:
     kube: LocalKube
     directory: Path
     _loop: LoopThread = field(init=False)
+    _open: set[asyncio.StreamWriter] = field(default_factory=set)
     _bad: int = 0
     _armed: Callable[[], bool] = bool
 
@@ -195,6 +197,7 @@ class Front:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._loop.run(self._stop())
         self._loop.close()
 
     @contextlib.contextmanager
@@ -210,6 +213,15 @@ class Front:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._context)
         return int(self._server.sockets[0].getsockname()[1])
 
+    async def _stop(self) -> None:
+        self._server.close()
+        for writer in self._open:
+            writer.transport.abort()
+        await asyncio.sleep(0.05)
+
+    async def _stop(self) -> None:
+        self._server.close()
+
     def _choose(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         if self._bad and self._armed():
             self._bad -= 1
@@ -217,13 +229,14 @@ class Front:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, port = self.kube._cluster.server.address.split(":")
-        try:
-            behind = await asyncio.open_connection(host, int(port))
-            await asyncio.gather(_pipe(reader, behind[1]), _pipe(behind[0], writer))
-        except OSError:
-            pass
-        finally:
-            writer.close()
+        answers, behind = await asyncio.open_connection(host, int(port))
+        ours = {writer, behind}
+        self._open |= ours
+        with contextlib.suppress(OSError):
+            await asyncio.gather(_pipe(reader, behind), _pipe(answers, writer))
+        self._open -= ours
+        for each in ours:
+            each.transport.abort()
 
 
 async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

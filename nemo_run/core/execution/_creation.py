@@ -150,7 +150,10 @@ def create(
     try:
         return accepted(api, kind, body, origins, **how)
     except Conflict as error:
-        there = api.get(kind, metadata["namespace"], metadata["name"])
+        try:
+            there = api.get(kind, metadata["namespace"], metadata["name"])
+        except NotFound:
+            return accepted(api, kind, body, origins, **how)  # it was on its way out
         # An answer that was lost on the way: the first try had created it.
         if launch_id(body) and launch_id(there) == launch_id(body):
             return there

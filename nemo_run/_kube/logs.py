@@ -185,7 +185,7 @@ class LogFollower:
             self._say("the job ended, and no pod of it was seen running")
             if late and not self._pods:
                 self._write(LogLine("", None, f"{GAP} the job's pods were gone before they could be read", gap=True))
-        elif not any(tail.spoke for tail in self._tails.values()):
+        elif not any(tail.spoke or tail.stuck for tail in self._tails.values()):
             self._say("the job ended, and its pods wrote nothing")
 
     def _alive(self) -> bool:

@@ -9,6 +9,8 @@ one direction has ended, so a websocket is for one connection, and ends with it.
 
 from __future__ import annotations
 
+import itertools
+import logging
 import os
 import selectors
 import socket
@@ -16,20 +18,27 @@ import ssl
 import threading
 import time
 from collections import deque
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from nemo_run._kube import frames
 from nemo_run._kube.sockets import Door
+from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
+from nemo_run.exceptions import ServerError, Unreachable
 
 if TYPE_CHECKING:
     from nemo_run._kube.api import KubeApi
+
+logger = logging.getLogger(__name__)
 
 PROTOCOL: Final = "v4.channel.k8s.io"
 PING_EVERY = 30.0
 """Seconds of silence after which the server is asked for a sign of life: proxies cut quiet connections."""
 DEAD_AFTER = 120.0
 """Seconds without any sign of life after which the connection counts as broken."""
+LONGEST_PAUSE = 16.0
+"""Seconds to wait for another try to connect; a connection that would have to wait longer is given up."""
 LAST_WORDS = 5.0
 """Seconds in which a program that has ended its own side may still be answered."""
 
@@ -86,7 +95,7 @@ def carry(way: Door, local: socket.socket, *, over: threading.Event) -> str:
     Raises:
         KubeError: the connection to the server did not come about, or broke.
     """
-    with way.opened() as (remote, _):
+    with _opened(way, over.wait) as remote:
         try:
             return _Link(remote, local).run(over)
         except (OSError, frames.FrameError) as error:
@@ -214,14 +223,36 @@ class _Link:
         self._out.append(frames.frame(opcode, data, mask=os.urandom(4)))
 
 
-def check(way: Door, *, patience: float = 10.0) -> None:
+@contextmanager
+def _opened(way: Door, pause: Callable[[float], bool | None]) -> Iterator[socket.socket]:
+    """
+    Open *way*, again for a while where the server is overloaded or cannot be reached.
+
+    *pause* sleeps before another try, and tells whether there is to be none.
+    """
+    with ExitStack() as stack:
+        for again in itertools.count():
+            try:
+                remote, _ = stack.enter_context(way.opened())
+                break
+            except (ServerError, Unreachable) as error:
+                wait = max(float(2**again), error.retry_after or 0.0)
+                if error.status in (410, 501) or isinstance(error.__cause__, ssl.SSLError) or wait > LONGEST_PAUSE:
+                    raise
+                logger.info("%s; trying again in %.0f s", error, wait)
+                if pause(wait):
+                    raise
+        yield remote
+
+
+def check(way: Door, *, patience: float = 10.0, clock: Clock = SYSTEM_CLOCK) -> None:
     """
     Open *way* and close it again: what is wrong then shows before a program connects.
 
     Raises:
         KubeError: the server refuses, or nothing listens on the port.
     """
-    with way.opened() as (remote, _):
+    with _opened(way, clock.sleep) as remote:
         ports = Ports()
         reader = frames.FrameReader()
         deadline = time.monotonic() + patience

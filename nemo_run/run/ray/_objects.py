@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nemo_run._kube.resources import EVENT, POD, Resource
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock, poll_until
 from nemo_run._kube.wire import UNTRUSTED
-from nemo_run.core.execution._creation import REFUSED, TAKING_BACK, launch_id, taken_back
+from nemo_run.core.execution._creation import REFUSED, launch_id, taken_back
 from nemo_run.core.execution._launched import Launched
 from nemo_run.core.execution._ownership import LAUNCH_ANNOTATION
 from nemo_run.core.execution._raystate import refusal
@@ -56,7 +56,8 @@ def undone_on_failure(
         namespace, name = metadata["namespace"], metadata["name"]
         sure = isinstance(error, REFUSED) or getattr(error, "reason", "") == UNTRUSTED
         job = Launched(namespace, name, launch_id=launch_id(body) or "")
-        if not taken_back(api, kind, job, patience=0 if sure else TAKING_BACK, clock=clock) and not sure:
+        how = {"patience": 0.0} if sure else {}
+        if not taken_back(api, kind, job, **how, clock=clock) and not sure:
             logger.warning(
                 "%s %s may be there or come yet: look with `kubectl get %s %s -n %s`, and delete it",
                 kind.kind,

@@ -198,7 +198,7 @@ class KubeRayCluster:
             return _clusters.head_of(api, self._namespace, self.cluster_name)
 
         api.get(RAYCLUSTER, self._namespace, self.cluster_name)
-        portforward.check(portforward.door(api, self._namespace, head(), target_port))
+        portforward.check(portforward.door(api, self._namespace, head(), target_port), clock=self._clock)
         forward = PortForward(api, self._namespace, head, port=port, target_port=target_port)
         forward.start()
         logger.info("localhost:%d leads to port %d of RayCluster %s", forward.port, target_port, self.cluster_name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -51,9 +51,9 @@ class Door:
         finally:
             connection.shutdown()
 
-    def refused(self, status: int, body: bytes) -> exc.KubeError:
+    def refused(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> exc.KubeError:
         """Give the error that an answer of the server means."""
-        error = self.api.error(self.what, status, body, namespace=self.namespace)
+        error = self.api.error(self.what, status, body, headers, namespace=self.namespace)
         if isinstance(error, exc.NotAuthorized) and status == 403:
             verb = self.right.rpartition("/")[2]
             error.message += f"; {verb} needs the verbs get and create on {self.right} in this namespace"
@@ -65,6 +65,7 @@ class Door:
 
     def _open(self) -> Any:
         import websocket
+        from urllib3._collections import HTTPHeaderDict
 
         target = self.target()
         try:
@@ -80,6 +81,7 @@ class Door:
             )
         except websocket.WebSocketBadStatusException as error:
             body = getattr(error, "resp_body", None) or b""
-            raise self.refused(error.status_code, body) from error
+            headers = HTTPHeaderDict(getattr(error, "resp_headers", None) or {})
+            raise self.refused(error.status_code, body, headers) from error
         except (websocket.WebSocketException, OSError) as error:
             raise self.unreachable(str(error)) from error

@@ -300,7 +300,9 @@ def test_fault(
     capsys.readouterr()
     with caplog.at_level(logging.INFO, "nemo_run"):
         error = failed(cell, work, fault, front)
-    check_outcome(cell, work, outcome.rstrip("?"), error, SAYS.get(fault, ""), told(capsys, caplog))
+    said = told(capsys, caplog)
+    check_outcome(cell, work, outcome.rstrip("?"), error, SAYS.get(fault, ""), said)
+    assert fault != "503 for long" or "trying again in" not in said
     check_rest(cell, work, unsure=outcome.endswith("?"))
 
 

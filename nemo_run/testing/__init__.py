@@ -8,8 +8,8 @@ trying and testing.
 
 from __future__ import annotations
 
-from nemo_run.testing._faults import Cut, Delay, Pod, Respond
+from nemo_run.testing._faults import Cut, Delay, Down, Pod, Respond
 from nemo_run.testing._server import Request
 from nemo_run.testing.local import LocalKube
 
-__all__ = ["Cut", "Delay", "LocalKube", "Pod", "Request", "Respond"]
+__all__ = ["Cut", "Delay", "Down", "LocalKube", "Pod", "Request", "Respond"]

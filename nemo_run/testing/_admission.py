@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from nemo_run._kube.resources import CLUSTER_TRAINING_RUNTIME, TRAINING_RUNTIME, TRAINJOB, Resource
-from nemo_run.testing._errors import ApiError, FieldError, denied, not_found
+from nemo_run.testing._errors import ApiError, FieldError, denied, not_found, unanswered
+from nemo_run.testing._faults import Faults
 from nemo_run.testing._metadata import dns_1035_faults, subdomain_faults, wrong
 from nemo_run.testing._store import Review, Store, copied, now
 
 Json = dict[str, Any]
 
 WEBHOOK = "validator.trainjob.trainer.kubeflow.org"
+_SERVICE = "kubeflow-trainer-controller-manager"
 PATCHES = {"2.0": "podSpecOverrides", "2.1": "podTemplateOverrides"}
 RESERVED = ("PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE")
 
@@ -24,8 +26,9 @@ _RUNTIMES = {kind.kind: kind for kind in (CLUSTER_TRAINING_RUNTIME, TRAINING_RUN
 class TrainJobAdmission:
     """The webhook of one release of Trainer: a check for the store."""
 
-    def __init__(self, store: Store, trainer: str) -> None:
+    def __init__(self, store: Store, trainer: str, faults: Faults | None = None) -> None:
         self._store = store
+        self._faults = faults or Faults()
         self._trainer = trainer
         self._patches = PATCHES.get(trainer, "runtimePatches")
 
@@ -34,10 +37,12 @@ class TrainJobAdmission:
         Give a TrainJob with its patches stamped; other kinds pass.
 
         Raises:
-            ApiError: the webhook denies it (403).
+            ApiError: the webhook denies it (403), or is away (500).
         """
         if kind != TRAINJOB:
             return obj
+        if self._faults.down():
+            raise unanswered(WEBHOOK, _SERVICE)
         problems = list(self._problems(obj, old, review))
         if problems:
             text = ", ".join(map(str, problems))

@@ -45,7 +45,7 @@ class Cluster:
         self.token = secrets.token_urlsafe(24)
         self.faults = Faults()
         self.store = Store([Validation(known)])
-        self.store.checks.append(TrainJobAdmission(self.store, trainer))
+        self.store.checks.append(TrainJobAdmission(self.store, trainer, self.faults))
         if any_namespace:
             self.store.missing_namespace = self.make_namespace
         if any_claim:

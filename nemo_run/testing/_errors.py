@@ -125,3 +125,10 @@ def invalid(kind: Resource, name: str, errors: Sequence[FieldError]) -> ApiError
 def denied(webhook: str, why: str) -> ApiError:
     """Tell that an admission webhook said no: a 403 that is not about rights."""
     return ApiError(403, "Forbidden", f'admission webhook "{webhook}" denied the request: {why}')
+
+
+def unanswered(webhook: str, service: str) -> ApiError:
+    """Tell that nobody runs an admission webhook that has to agree."""
+    url = f"https://{service}.kubeflow-system.svc:443/validate?timeout=10s"
+    why = f'failed to call webhook: Post "{url}": no endpoints available for service "{service}"'
+    return ApiError(500, "InternalError", f'Internal error occurred: failed calling webhook "{webhook}": {why}')

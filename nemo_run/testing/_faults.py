@@ -123,7 +123,14 @@ class Pod:
         return fnmatchcase(pod["metadata"]["name"], self.match)
 
 
-Fault = Respond | Delay | Cut | Pod
+@dataclass(frozen=True)
+class Down:
+    """Let Trainer's controller be away: TrainJobs stay as they are, and its webhook answers no create."""
+
+    times: None = None
+
+
+Fault = Respond | Delay | Cut | Pod | Down
 
 
 @dataclass(eq=False)
@@ -196,6 +203,10 @@ class Faults:
             if wanted and self._strike(entry):
                 return fault if isinstance(fault, Pod) else None
         return None
+
+    def down(self) -> bool:
+        """Tell whether Trainer's controller is away."""
+        return bool(self._ready(Down))
 
     def _ready(self, *kinds: type) -> list[_Active]:
         with self._lock:

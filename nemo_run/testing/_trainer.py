@@ -11,6 +11,7 @@ from typing import Any
 from nemo_run._kube.resources import CLUSTER_TRAINING_RUNTIME, POD, TRAINING_RUNTIME, TRAINJOB
 from nemo_run.testing import _jobset
 from nemo_run.testing._errors import ApiError
+from nemo_run.testing._faults import Faults
 from nemo_run.testing._jobs import JobController, finished
 from nemo_run.testing._kinds import JOB, JOBSET
 from nemo_run.testing._podstatus import now
@@ -20,14 +21,17 @@ Json = dict[str, Any]
 Key = tuple[str, str]
 
 _LONGEST_NAME = 63
+_AWAY = 0.05
+"""Seconds between two looks whether the controller is there again."""
 _RUNTIMES = {kind.kind: kind for kind in (CLUSTER_TRAINING_RUNTIME, TRAINING_RUNTIME)}
 
 
 class TrainerController:
     """Brings the TrainJobs of a store forward whenever they, or their pods, change."""
 
-    def __init__(self, store: Store, *, version: str = "2.3") -> None:
+    def __init__(self, store: Store, *, version: str = "2.3", faults: Faults | None = None) -> None:
         self._store = store
+        self._faults = faults or Faults()
         self._version = version
         self._jobs = JobController(store, later=self._look_later)
         self._due: asyncio.Queue[Key] = asyncio.Queue()
@@ -40,6 +44,8 @@ class TrainerController:
         try:
             while True:
                 keys = {await self._due.get()}
+                while self._faults.down():
+                    await asyncio.sleep(_AWAY)
                 while not self._due.empty():
                     keys.add(self._due.get_nowait())
                 for key in sorted(keys):
@@ -194,7 +200,19 @@ class TrainerController:
         if reason != "DeadlineExceeded":
             state = "Completed" if kind == "Complete" else kind
             self._store.patch_status(JOBSET, meta["namespace"], meta["name"], {"terminalState": state})
+            self._clean_up_later(meta["namespace"], meta["name"])
         self._condition(self._store.get(TRAINJOB, meta["namespace"], meta["name"]), kind, "True", reason, message)
+
+    def _clean_up_later(self, namespace: str, name: str) -> None:
+        """Delete an ended JobSet, its pods with it, when the runtime says so; the TrainJob stays."""
+        limit = self._store.get(JOBSET, namespace, name)["spec"].get("ttlSecondsAfterFinished")
+
+        def clean_up() -> None:
+            with contextlib.suppress(ApiError):
+                self._store.delete(JOBSET, namespace, name)
+
+        if limit is not None:
+            self._timers[namespace, name] = asyncio.get_running_loop().call_later(limit, clean_up)
 
     def _condition(self, trainjob: Json, kind: str, status: str, reason: str, message: str) -> Json:
         before = {each["type"]: each for each in _conditions(trainjob)}

@@ -183,7 +183,7 @@ class LocalKube:
         await kubelet.check()
         await cluster.server.start()
         cluster.server.streams.node = kubelet
-        parts = [kubelet.run(), TrainerController(cluster.store, version=self._trainer).run()]
+        parts = [kubelet.run(), TrainerController(cluster.store, version=self._trainer, faults=cluster.faults).run()]
         if self._kuberay is not None:
             parts.append(KubeRayController(cluster.store, kubelet, version=self._kuberay).run())
         for work in parts:

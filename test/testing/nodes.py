@@ -161,7 +161,7 @@ def working(
     )
 
     async def start() -> list[asyncio.Task[None]]:
-        workers = [kubelet.run(), TrainerController(cluster.store, version=trainer).run()]
+        workers = [kubelet.run(), TrainerController(cluster.store, version=trainer, faults=cluster.faults).run()]
         if kuberay is not None:
             workers.append(KubeRayController(cluster.store, kubelet, version=kuberay).run())
         return [asyncio.create_task(worker) for worker in workers]

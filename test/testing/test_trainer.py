@@ -12,7 +12,8 @@ import pytest
 from nodes import Working, working
 
 from nemo_run._kube.resources import CLUSTER_TRAINING_RUNTIME, POD, TRAINJOB
-from nemo_run.testing import _jobset, _seeds, _strategic
+from nemo_run.testing import Down, _jobset, _seeds, _strategic
+from nemo_run.testing._errors import ApiError
 from nemo_run.testing._kinds import JOB, JOBSET
 
 Json = dict[str, Any]
@@ -426,3 +427,36 @@ def test_success_can_hang_on_some_jobs_only(node):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert [pod["metadata"]["labels"]["job-name"] for pod in node.list()] == ["job-node-0"]
+
+
+def test_while_the_controller_is_away_nothing_happens_and_nothing_is_taken(node):
+    with node.cluster.faults.active(Down()):
+        with pytest.raises(ApiError, match=r"failed calling webhook .* no endpoints available") as caught:
+            node.train("late", "true")
+        assert caught.value.status == 500
+    node.train("job", "echo hello")
+    node.condition("job", "Complete")
+
+
+def test_a_job_goes_on_when_its_controller_is_back(node):
+    node.train("job", "trap 'exit 0' TERM; sleep 600 & wait")
+    node.until(lambda: [pod for pod in node.list() if pod["status"].get("phase") == "Running"])
+    with node.cluster.faults.active(Down()):
+        node.delete("job", JOBSET)
+        node.until(lambda: not node.list())
+        assert node.list(JOBSET) == []
+    node.until(lambda: [pod for pod in node.list() if pod["status"].get("phase") == "Running"])
+    node.delete("job", TRAINJOB)
+
+
+def test_a_runtime_can_have_ended_jobs_cleaned_up(node):
+    def expire(store):
+        runtime = store.get(CLUSTER_TRAINING_RUNTIME, "", "torch-distributed")
+        runtime["spec"]["template"]["spec"]["ttlSecondsAfterFinished"] = 0
+        store.update(CLUSTER_TRAINING_RUNTIME, runtime)
+
+    node.do(expire)
+    node.train("job", "true")
+    node.condition("job", "Complete")
+    node.until(lambda: not node.list() and not node.list(JOBSET))
+    assert node.condition("job", "Complete") == COMPLETE

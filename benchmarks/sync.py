@@ -1,19 +1,22 @@
 """
 What a sync costs, on a LocalKube of this machine: ours, and kubectl's if it is there.
 
-    python benchmarks/sync.py [--runs 5] [--big MIB]
+    python benchmarks/sync.py [--runs 5] [--big MIB] [--rate MBIT]
 
 2,000 source files of 50 MB go to a copy pod on busybox and back; then one file
 of noise (1 GiB unless --big says otherwise, 0 for none) shows what memory it takes.
-A loopback hides the network: "on the wire" tells what a slow one has to carry.
+A loopback hides the network: "on the wire" tells what a slow one has to carry, and with
+--rate all goes through a proxy that lets so many Mbit/s pass.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import statistics
@@ -21,7 +24,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path, PurePosixPath
 
 from nemo_run._kube.api import KubeApi, connect
@@ -102,19 +106,69 @@ def measure_memory(pod: PodRef, scratch: Path, mebibytes: int) -> None:
     print(f"{'peak memory above an idle one':<44}{(peak - idle) / 1e6:8.1f} MB")
 
 
+def peak() -> int:
+    """Give the most bytes that this process had in memory; what it was forked from does not count."""
+    if sys.platform != "linux":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+
+
 def child(namespace: str, name: str, container: str, scratch: str) -> None:
     """Send a small tree, then the big one; print seconds and both peaks."""
     api, pod = connect(), PodRef(namespace, name, container)
-    unit = 1 if sys.platform == "darwin" else 1024
     small = Path(scratch) / "small"
     small.mkdir()
     (small / "file").touch()
     send_tree(api, pod, small, MOUNT / "small", spool_dir=small)
-    idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    idle = peak()
     start = time.perf_counter()
     send_tree(api, pod, Path(scratch) / "big", MOUNT / "big", spool_dir=small)
     seconds = time.perf_counter() - start
-    print(json.dumps([seconds, idle, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit]))
+    print(json.dumps([seconds, idle, peak()]))
+
+
+async def throttle(address: str, megabits: float) -> None:
+    """Print a port, and carry what comes there to *address*, so fast each way."""
+    host, port = address.split(":")
+
+    async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        free = time.monotonic()
+        while data := await reader.read(16384):
+            free = max(free, time.monotonic() - 0.1) + len(data) * 8e-6 / megabits
+            if (wait := free - time.monotonic()) > 0:
+                await asyncio.sleep(wait)
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        behind, there = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(pipe(reader, there), pipe(behind, writer), return_exceptions=True)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+@contextmanager
+def slow_network(megabits: float, directory: Path) -> Iterator[None]:
+    """Let the cluster be reached at *megabits* per second only."""
+    kubeconfig = Path(os.environ[INSIDE])
+    text = kubeconfig.read_text()
+    address = re.search(r"https?://([\d.]+:\d+)", text)
+    assert address
+    command = [sys.executable, __file__, "--throttle", address[1], "--rate", str(megabits)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as proxy:
+        try:
+            assert proxy.stdout
+            slow = directory / "kubeconfig"
+            slow.write_text(text.replace(address[1], f"127.0.0.1:{proxy.stdout.readline().strip()}"))
+            os.environ[INSIDE] = str(slow)
+            yield
+        finally:
+            os.environ[INSIDE] = str(kubeconfig)
+            proxy.kill()
 
 
 def main() -> int:
@@ -122,7 +176,11 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--big", type=int, default=1024, metavar="MIB")
     parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--rate", type=float, default=0, metavar="MBIT")
+    parser.add_argument("--throttle", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.throttle:
+        asyncio.run(throttle(options.throttle, options.rate))
     if options.child:
         child(*json.loads(options.child))
         return 0
@@ -138,11 +196,11 @@ def main() -> int:
         values={},
     )
     assert layout is not None
-    api = connect()
     manifest = mover_pod("benchmark", namespace="default", image="alpine:3.19", layout=layout)
     with (
         tempfile.TemporaryDirectory() as scratch,
-        data_mover(api, manifest, restricted=None, on_state=lambda _: None) as pod,
+        slow_network(options.rate, Path(scratch)) if options.rate else nullcontext(),
+        data_mover(api := connect(), manifest, restricted=None, on_state=lambda _: None) as pod,
     ):
         compare(api, pod, Path(scratch), options.runs)
         if options.big:

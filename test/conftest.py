@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         " the test makes and keeps (~/.cache/nemo_run). Write it last, or --with-ray=PYTHON",
     )
     parser.addoption("--image", default="python:3.12", help="with --kubeconfig: an image with python and bash")
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach what tests start, also where they run behind ``&`` or nohup, which keep it from all children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -70,6 +70,31 @@ def test_what_a_refusal_says(server: Serving, fault: Respond, body: Any) -> None
     assert (answer.status, answer.body) == (fault.status, body)
 
 
+@pytest.mark.parametrize(
+    ("by", "says"),
+    [
+        (
+            "rights",
+            'pods is forbidden: User "localkube" cannot create resource "pods" in API group "" in the namespace',
+        ),
+        ("quota", 'pods "p" is forbidden: exceeded quota: team, requested: pods=1, used: pods=10, limited: pods=10'),
+        ("PodSecurity", 'pods "p" is forbidden: violates PodSecurity "restricted:latest": allowPrivilege'),
+        ("webhook", 'admission webhook "validate.policies.example.com" denied the request: '),
+    ],
+)
+def test_who_refuses_has_words_of_its_own(server: Serving, by: Any, says: str) -> None:
+    with server.cluster.faults.active(Respond(403, on="POST */pods", by=by)):
+        answer = server.ask("POST", PODS, pod("p"))
+    assert (answer.status, answer.body["reason"], answer.body["message"][: len(says)]) == (403, "Forbidden", says)
+
+
+def test_a_fault_can_wait_for_the_request_that_is_meant(server: Serving) -> None:
+    with server.cluster.faults.active(Respond(500, on="GET */pods?*limit=1*", skip=1, times=1)):
+        answers = [server.ask("GET", PODS, limit=1).status for _ in range(3)]
+        assert server.ask("GET", PODS, limit=2).status == 200
+    assert answers == [200, 500, 200]
+
+
 def test_the_innermost_fault_strikes_first(server: Serving) -> None:
     faults = server.cluster.faults
     with faults.active(Respond(500)), faults.active(Respond(503, times=1)):

@@ -93,7 +93,7 @@ class Credentials:
 
     def headers(self) -> list[tuple[str, str]]:
         """Give the headers that say who we are; a service account's token is read afresh each minute."""
-        # Not auth_settings(): that of kubernetes 36.0.0 does not know what its own loaders write. Both names one by one:
+        # Not auth_settings(): that of kubernetes 36.0.0 does not know what its own loaders write. One name at a time:
         # that of 29 takes no second.
         key_of = self.configuration.get_api_key_with_prefix
         key = key_of("authorization") or key_of("BearerToken")

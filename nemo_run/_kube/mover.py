@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from nemo_run._kube import rights
 from nemo_run._kube.exec import ExecResult, PodRef, run_exec
 from nemo_run._kube.names import dns_label
 from nemo_run._kube.resources import EVENT, POD
@@ -23,7 +24,6 @@ from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock, poll_until
 from nemo_run.exceptions import (
     Conflict,
     KubeError,
-    NotAuthorized,
     NotFound,
     Rejected,
     TransferError,
@@ -48,11 +48,8 @@ COPY_ID = "nemo-run/copy-id"
 """The annotation that tells our own pod from another of its name, after a create whose answer got lost."""
 
 _NEEDED = (
-    ("create", ""),
-    ("get", ""),
-    ("delete", ""),
-    ("get", "exec"),
-    ("create", "exec"),
+    *(rights.Right(verb, "pods") for verb in ("create", "get", "delete")),
+    *(rights.Right(verb, "pods/exec") for verb in ("get", "create")),
 )
 """Verbs on pods and their subresource: exec by websocket is a GET; newer servers check it as ``create`` too."""
 
@@ -174,24 +171,7 @@ def check_rights(api: KubeApi, namespace: str) -> None:
     Raises:
         NotAuthorized: names every verb that is missing.
     """
-    try:
-        missing = [
-            f"{verb} pods{'/' if sub else ''}{sub}"
-            for verb, sub in _NEEDED
-            if not api.can(verb, "pods", namespace=namespace, subresource=sub)
-        ]
-    except NotAuthorized as error:
-        logger.info("cannot ask for our rights, so going on without: %s", error)
-        return
-    if missing:
-        raise NotAuthorized(
-            "copying files to the volume",
-            f"these rights are missing: {', '.join(missing)}; ask for a Role that has them",
-            status=403,
-            server=api.server,
-            context=api.context,
-            namespace=namespace,
-        )
+    rights.require(api, namespace, "copying files to the volume", _NEEDED)
 
 
 def _named(pod: Json, name: str, token: str) -> Json:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from nemo_run._kube import rights
 from nemo_run._kube.names import label_value
 from nemo_run._kube.resources import POD, TRAINJOB
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock, poll_until
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from nemo_run.core.execution.kubeflow import KubeflowExecutor
 
 logger = logging.getLogger(__name__)
+
+_NEEDED = tuple(rights.Right(verb, TRAINJOB.plural, TRAINJOB.group) for verb in ("get", "delete"))
+_SOON = 0.25
 
 _BY_FIELD: Mapping[str, Dialect] = {"runtimePatches": "2.2", "podTemplateOverrides": "2.1", "podSpecOverrides": "2.0"}
 
@@ -67,6 +71,16 @@ def _no_trainer(api: KubeApi) -> NotFound:
         server=api.server,
         context=api.context,
     )
+
+
+def check_rights(api: KubeApi, namespace: str) -> None:
+    """
+    Make sure that what is launched can be followed and ended; whether it may be created, the dry run tells.
+
+    Raises:
+        NotAuthorized: names every right that is missing.
+    """
+    rights.require(api, namespace, "launching a TrainJob", _NEEDED)
 
 
 def create(api: KubeApi, body: Json, origins: Mapping[str, Origin], **how: Any) -> Json:

@@ -362,9 +362,10 @@ def _run_plugin(user: _Entry, cluster: _Entry) -> Json:
         # On a terminal the plugin writes there itself, and its errors are not kept (kubernetes 37).
         raise user.error(f"{what} failed; what it said is above") from problem
     except UnicodeDecodeError:
-        # Which quotes all of it.
-        raise user.error(f"{what} failed: what it prints is no text") from None
+        granted = None
     except (ConfigException, OSError, TypeError, LookupError, ValueError) as problem:
+        # The error that is behind it has all that the plugin printed, which may be a token.
+        problem.__context__ = None
         raise user.error(f"{what} failed: {problem}; try it by hand, or log in again") from problem
     if not isinstance(granted, dict) or not (granted.get("token") or granted.get("clientCertificateData")):
         raise user.error(f"{what} granted neither a token nor a certificate; log in again")
@@ -420,7 +421,7 @@ def _service_account() -> Credentials:
             "find a cluster",
             "KUBECONFIG is not set, ~/.kube/config does not exist, and this is no pod with a service account"
             f" ({problem}); give kubeconfig=, or log in to a cluster first",
-        ) from problem
+        ) from None
     configuration.proxy = proxy_for(configuration.host, os.environ)
     configuration.no_proxy = None
     return Credentials(configuration.host, IN_CLUSTER, configuration)

@@ -398,7 +398,7 @@ class TestExecPlugin:
         [
             ("echo 'please log in' >&2; exit 3", "failed: exec: process returned 3. please log in"),
             ("echo nonsense", "failed: exec: failed to decode process output: "),
-            ("printf 's3cret \\377'", "failed: what it prints is no text"),
+            ("printf 's3cret \\377'", "granted neither a token nor a certificate"),
             ("echo 3", "failed: "),
             ("echo '{}'", "failed: exec: malformed response. missing key 'apiVersion'"),
             (granting(), "granted neither a token nor a certificate; log in again"),
@@ -413,6 +413,7 @@ class TestExecPlugin:
         assert f"{tmp_path}/config: exec plugin './plugin' {message}" in str(caught.value)
         assert "s3cret" not in str(caught.value)
         assert "s3cret" not in repr(caught.value.__cause__)
+        assert (caught.value.__cause__ or caught.value).__context__ is None
 
     def test_that_fails_on_a_terminal_has_said_so_there(self, tmp_path, monkeypatch, capfd):
         """There the plugin may ask questions, so that what it says is not kept."""

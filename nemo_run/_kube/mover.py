@@ -14,13 +14,13 @@ from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from nemo_run._kube import rights
+from nemo_run._kube import owners, rights
 from nemo_run._kube.exec import ExecResult, PodRef, run_exec
 from nemo_run._kube.names import dns_label
 from nemo_run._kube.resources import EVENT, POD
 from nemo_run._kube.startup import startup, trouble, with_trouble
 from nemo_run._kube.transfer import retried
-from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock, poll_until
+from nemo_run._kube.waiting import ON_ITS_WAY, SYSTEM_CLOCK, Clock, poll_until
 from nemo_run.exceptions import (
     Conflict,
     KubeError,
@@ -46,12 +46,14 @@ EVENTS_EVERY = 5.0
 """Seconds between two looks at the events of a pod that is not ready."""
 COPY_ID = "nemo-run/copy-id"
 """The annotation that tells our own pod from another of its name, after a create whose answer got lost."""
+OWNER = "nemo-run/owner"
+"""The annotation that names the process for which the pod is there."""
 
 _NEEDED = (
     *(rights.Right(verb, "pods") for verb in ("create", "get", "delete")),
     *(rights.Right(verb, "pods/exec") for verb in ("get", "create")),
 )
-"""Verbs on pods and their subresource: exec by websocket is a GET; newer servers check it as ``create`` too."""
+"""Exec by websocket is a GET; newer servers check it as ``create`` too."""
 
 # It goes up to the first thing that exists, as mkdir -p will; a link in the last place gives way to a directory.
 _PROBE = """
@@ -146,16 +148,18 @@ def run_where_writable(
 
 def sweep(api: KubeApi, namespace: str, labels: str | Mapping[str, str]) -> list[str]:
     """
-    Remove the finished pods that have all of *labels*, and name them; a running one may be at work for someone.
+    Remove the pods that have all of *labels* and have ended, or whose process has, and name them.
 
+    Any other that runs may be at work for someone.
     Does what the rights allow: a leftover is untidy, and no reason to stop.
     """
     selector = labels if isinstance(labels, str) else ",".join(f"{key}={value}" for key, value in labels.items())
     removed = []
     try:
         for pod in api.list(POD, namespace, labels=selector):
-            if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-                metadata = pod["metadata"]
+            metadata = pod["metadata"]
+            ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+            if ended or owners.is_over((metadata.get("annotations") or {}).get(OWNER, "")):
                 with suppress(NotFound, Conflict):
                     api.delete(POD, namespace, metadata["name"], uid=metadata.get("uid"))
                     removed.append(metadata["name"])
@@ -177,6 +181,8 @@ def check_rights(api: KubeApi, namespace: str) -> None:
 def _named(pod: Json, name: str, token: str) -> Json:
     metadata = pod["metadata"]
     annotations = {**(metadata.get("annotations") or {}), COPY_ID: token}
+    if owner := owners.this_process():
+        annotations[OWNER] = owner
     return {**pod, "metadata": {**metadata, "name": name, "annotations": annotations}}
 
 
@@ -189,8 +195,21 @@ def _create(api: KubeApi, pod: Json, restricted: Json | None, clock: Clock) -> N
         logger.info("PodSecurity refused the copy pod as it is; trying as an ordinary user: %s", error.message)
         _create_once(api, restricted)
     except (KeyboardInterrupt, Unreachable):
-        clock.sleep(1.0)  # the request may be under way: the delete that follows must come after it
+        _await_arrival(api, pod, clock)  # the request may be under way: the delete that follows must come after it
         raise
+
+
+def _await_arrival(api: KubeApi, pod: Json, clock: Clock) -> None:
+    """Wait until a pod is there whose creation was cut off, or cannot be on its way any more."""
+    api, metadata = api.patient(0), pod["metadata"]
+    deadline = clock.now() + ON_ITS_WAY
+    while clock.now() < deadline:
+        try:
+            api.get(POD, metadata["namespace"], metadata["name"])
+            return
+        except KubeError as error:
+            logger.debug("cannot take %s back yet: %s", metadata["name"], error)
+        clock.sleep(0.5)
 
 
 class _Taken(Conflict):
@@ -283,24 +302,19 @@ def _removed(api: KubeApi, ref: PodRef, clock: Clock) -> Iterator[None]:
         except (KubeError, WaitTimeout) as error:
             logger.warning("copy pod %s may be left over: %s", ref, error)
         raise
-    _remove(api, ref, clock)
-
-
-def _remove(api: KubeApi, ref: PodRef, clock: Clock) -> None:
-    """Delete the pod and wait until it is gone; Ctrl-C ends the wait, but not before the delete was sent."""
     try:
-        _delete(api, ref)
-        what = f"the end of copy pod {ref}"
-        poll_until(lambda: _seen(api, ref), "gone".__eq__, what=what, timeout=GONE_TIMEOUT, interval=0.5, clock=clock)
-    except KeyboardInterrupt:
-        with suppress(KubeError):
-            _delete(api, ref)
+        _remove(api, ref, clock)
+    except KeyboardInterrupt:  # the first: only a second one ends the removal too
+        _remove(api, ref, clock)
         raise
 
 
-def _delete(api: KubeApi, ref: PodRef) -> None:
+def _remove(api: KubeApi, ref: PodRef, clock: Clock) -> None:
+    """Delete the pod and wait until it is gone."""
     with suppress(NotFound):
         api.delete(POD, ref.namespace, ref.name)
+    what = f"the end of copy pod {ref}"
+    poll_until(lambda: _seen(api, ref), "gone".__eq__, what=what, timeout=GONE_TIMEOUT, interval=0.5, clock=clock)
 
 
 def _seen(api: KubeApi, ref: PodRef) -> str:

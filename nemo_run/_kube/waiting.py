@@ -11,6 +11,9 @@ from nemo_run.exceptions import WaitTimeout
 
 T = TypeVar("T")
 
+ON_ITS_WAY = 6.0
+"""Seconds in which a request whose sender has gone may still arrive."""
+
 
 class Clock(Protocol):
     """Tells the time in seconds and sleeps."""
@@ -66,19 +69,23 @@ def poll_until(
     what: str,
     timeout: float,
     interval: float = 1.0,
+    first: float | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> T:
     """
     Call *probe* until *done* holds of what it gives, and return that.
 
-    Sleeps *interval* seconds between two looks and takes a last look at the deadline.
+    Sleeps *interval* seconds between two looks and takes a last look at the deadline. Where it may be over soon,
+    *first* says how long the first pause is; each is twice as long as the one before, up to *interval*.
 
     Raises:
         WaitTimeout: *done* did not hold within *timeout* seconds; it tells what was last seen.
     """
     deadline = clock.now() + timeout
+    pause = interval if first is None else min(first, interval)
     while not done(value := probe()):
         if (left := deadline - clock.now()) <= 0:
             raise WaitTimeout(what, timeout, value)
-        clock.sleep(min(interval, left))
+        clock.sleep(min(pause, left))
+        pause = min(2 * pause, interval)
     return value

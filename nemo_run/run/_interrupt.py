@@ -16,9 +16,8 @@ from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, which does what Ctrl-C does."""
+from nemo_run.core._signals import Terminated
+from nemo_run.core._signals import sigterm_interrupts as sigterm_interrupts
 
 
 class Interrupted(KeyboardInterrupt, SystemExit):
@@ -32,29 +31,6 @@ class Interrupted(KeyboardInterrupt, SystemExit):
     def __init__(self, cause: KeyboardInterrupt | None = None) -> None:
         super().__init__()
         self.code = 128 + (signal.SIGTERM if isinstance(cause, Terminated) else signal.SIGINT)
-
-
-@contextmanager
-def sigterm_interrupts() -> Iterator[None]:
-    """
-    Let SIGTERM do what Ctrl-C does, once; the next one kills.
-
-    A handler that the program installed itself is left alone.
-    """
-    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    if not ours:
-        yield
-        return
-    signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    raise Terminated
 
 
 _here = threading.local()

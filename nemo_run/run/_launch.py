@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from nemo_run.exceptions import NemoRunError
 from nemo_run.run._console import Console
-from nemo_run.run._interrupt import Launching
+from nemo_run.run._interrupt import Launching, held_back
 from nemo_run.run._order import AnyJob, Outcome
 from nemo_run.run._runner import AppRunner
 from nemo_run.run.job import AppState, AppStatus, is_terminal
@@ -35,18 +36,18 @@ def launch_all(jobs: Sequence[AnyJob], launch: Callable[[AnyJob], None], *, work
         todo.put(job)
     errors: list[BaseException] = []
     launching = Launching()
-    threads = [
-        threading.Thread(
-            target=_launch_from, args=(todo, launch, errors, launching), name=f"launch-{number}", daemon=True
-        )
-        for number in range(min(workers, len(jobs)))
-    ]
+    threads = _Threads()
+
+    def work() -> None:
+        _launch_from(todo, launch, errors, launching)
+
     try:
-        _join(threads)
+        threads.start({f"launch-{number}": work for number in range(min(workers, len(jobs)))})
+        threads.wait()
     except KeyboardInterrupt:
         _drain(todo)
         launching.interrupt()
-        _join(threads, started=True)
+        threads.wait()
         raise
     if errors:
         raise errors[0]
@@ -75,12 +76,35 @@ def _drain(todo: queue.SimpleQueue[AnyJob]) -> None:
         todo.get_nowait()
 
 
-def _join(threads: Sequence[threading.Thread], *, started: bool = False) -> None:
-    for thread in () if started else threads:
-        thread.start()
-    for thread in threads:
-        while thread.is_alive():
-            thread.join(_LOOK_EVERY)
+class _Threads:
+    """
+    Threads that do not keep the process alive.
+
+    They tell themselves that they have ended: one whose ``join`` Ctrl-C interrupts
+    counts as dead for Python before 3.13, though it goes on.
+    """
+
+    def __init__(self) -> None:
+        self._ended: list[threading.Event] = []
+
+    def start(self, works: Mapping[str, Callable[[], None]]) -> None:
+        """Begin all *works*, by the names of their threads."""
+        with held_back():
+            for name, work in works.items():
+                self._ended.append(threading.Event())
+                threading.Thread(target=self._run, args=(work, self._ended[-1]), name=name, daemon=True).start()
+
+    def wait(self) -> None:
+        """Return when all have ended; Ctrl-C gets in."""
+        for ended in self._ended:
+            while not ended.wait(_LOOK_EVERY):
+                pass
+
+    def _run(self, work: Callable[[], None], ended: threading.Event) -> None:
+        try:
+            work()
+        finally:
+            ended.set()
 
 
 def follow_all(jobs: Sequence[AnyJob], follow: Callable[[AnyJob], AppStatus]) -> Outcome:
@@ -94,13 +118,9 @@ def follow_all(jobs: Sequence[AnyJob], follow: Callable[[AnyJob], AppStatus]) ->
     def run(job: AnyJob) -> None:
         outcome.ends[job.id] = follow(job)
 
-    _join(
-        [
-            threading.Thread(target=run, args=(job,), name=f"follow {job.id}", daemon=True)
-            for job in jobs
-            if job.launched and job.handles
-        ]
-    )
+    threads = _Threads()
+    threads.start({f"follow {job.id}": partial(run, job) for job in jobs if job.launched and job.handles})
+    threads.wait()
     return outcome
 
 
@@ -127,8 +147,8 @@ def tell_end(job: AnyJob, end: AppStatus, console: Console) -> None:
     console.log(f"{job.id}: {end}", style="bold green" if end.state == AppState.SUCCEEDED else "bold red")
 
 
-def tell_interrupted(experiment_id: str, jobs: Sequence[AnyJob], runner: AppRunner, console: Console) -> None:
-    """Say what goes on and how to reach it; end what cannot go on without this process."""
+def tell_interrupted(experiment_id: str, jobs: Sequence[AnyJob], runner: AppRunner, console: Console) -> bool:
+    """Say what goes on and how to reach it, and tell whether anything does; end what cannot without this process."""
     running = [job for job in jobs if job.launched and not is_terminal(job.state)]
     if not running:
         console.log("Interrupted: no job was launched.", style="bold red")
@@ -145,3 +165,4 @@ def tell_interrupted(experiment_id: str, jobs: Sequence[AnyJob], runner: AppRunn
                 f'    experiment.cancel("{job.id}")',
                 style="bold yellow",
             )
+    return len(ending) < len(running)

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nemo_run.run._runner import AppRunner
 from nemo_run.run.backends.base import parse_handle
 from nemo_run.run.job import AppState, AppStatus, Job, JobGroup
 
 Rows = list[tuple[str, str]]
+Ask = Callable[[Sequence[str]], Sequence[AppStatus | None]]
+"""Gives the states of the jobs with these handles."""
 
 
-def look(jobs: Sequence[Job | JobGroup], runner: AppRunner, withheld: Mapping[str, str]) -> list[str]:
+def look(jobs: Sequence[Job | JobGroup], ask: Ask, withheld: Mapping[str, str]) -> list[str]:
     """
-    Take the present states into *jobs*, and give for each what there is to say of its state.
+    Take the states that *ask* gives into *jobs*, and give for each what there is to say of its state.
 
     *withheld* says of jobs that are not to be launched why that is so.
     """
     handles = [handle for job in jobs if job.launched for handle in job.handles]
-    seen = dict(zip(handles, runner.statuses(handles), strict=True))
+    seen = dict(zip(handles, ask(handles), strict=True))
     return [_updated(job, seen, withheld) for job in jobs]
 
 

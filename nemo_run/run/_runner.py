@@ -91,6 +91,10 @@ class AppRunner:
         """Give its state as it was last seen, without asking anybody."""
         return self._known(handle)[1].status.state
 
+    def remembered(self, handles: Sequence[str]) -> list[AppStatus | None]:
+        """Give the states of many as they were last seen."""
+        return [known[1].status if (known := _find(handle)) else None for handle in handles]
+
     def wait(self, handle: str, *, log: bool = False) -> AppStatus:
         """Follow it until it ends."""
         backend, record = self._known(handle)

@@ -163,6 +163,7 @@ class Experiment(ConfigurableMixin):
         self._launched = False
         self._waited = False
         self._raise_on_failure = False
+        self._goodbye_said = False
         self._outcome = Outcome()
         self._block: contextlib.ExitStack | None = None
 
@@ -419,10 +420,11 @@ class Experiment(ConfigurableMixin):
 
     def _interrupted(self) -> None:
         self._find_launched()  # one whose launch was cut off may be there all the same
-        tell_interrupted(self._id, self._jobs, self._runner, self.console)
+        self._goodbye_said = tell_interrupted(self._id, self._jobs, self._runner, self.console)
         waiting = [job.id for job in self._jobs if not job.launched and job.id not in self._outcome.ends]
         _saved.mark_cancelled(Path(self._exp_dir), dict.fromkeys(waiting, "not started: interrupted"))
-        _report.look(self._jobs, self._runner, _saved.cancelled(Path(self._exp_dir)))
+        # Not asked: who wants to leave does not wait for a server.
+        _report.look(self._jobs, self._runner.remembered, _saved.cancelled(Path(self._exp_dir)))
         self._save_states()
 
     def status(self, return_dict: bool = False) -> dict[str, dict[str, Any]] | None:
@@ -433,7 +435,7 @@ class Experiment(ConfigurableMixin):
         ``status`` (an AppState), ``executor``, ``job_id``, ``handle`` and ``local_dir``.
         Where a cluster does not answer it is what was last seen.
         """
-        notes = _report.look(self._jobs, self._runner, _saved.cancelled(Path(self._exp_dir)))
+        notes = _report.look(self._jobs, self._runner.statuses, _saved.cancelled(Path(self._exp_dir)))
         if return_dict:
             return {job.id: _report.facts(job) for job in self._jobs}
         rows = [_report.rows(index, job, note) for index, (job, note) in enumerate(zip(self._jobs, notes, strict=True))]
@@ -470,7 +472,7 @@ class Experiment(ConfigurableMixin):
                 _saved.mark_cancelled(directory, {job_id: "by nemo_run"})
                 self._find_launched()  # just now, perhaps, by a process that had not seen the mark
             job.cancel(runner=self._runner)
-            _report.look([job], self._runner, _saved.cancelled(directory))
+            _report.look([job], self._runner.statuses, _saved.cancelled(directory))
         except NemoRunError as error:
             self.console.log(f"Failed to cancel {job_id}\nError: {error}", style="bold red")
             return
@@ -568,7 +570,7 @@ class Experiment(ConfigurableMixin):
     def _end_block(self) -> None:
         if self._launched:
             _saved.mark_done(Path(self._exp_dir))
-            if self._enable_goodbye_message:
+            if self._enable_goodbye_message and not self._goodbye_said:
                 self.console.goodbye(self._id, [job.id for job in self._jobs])
         if self._block:
             self._block.close()

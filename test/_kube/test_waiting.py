@@ -44,3 +44,10 @@ def test_the_system_clock_goes_forward():
     before = SYSTEM_CLOCK.now()
     SYSTEM_CLOCK.sleep(0)
     assert SYSTEM_CLOCK.now() >= before
+
+
+def test_what_may_be_over_soon_is_looked_at_soon():
+    clock = Clock()
+    with pytest.raises(WaitTimeout):
+        poll_until(lambda: 0, bool, what="x", timeout=10, interval=4, first=1, clock=clock)
+    assert clock.sleeps == [1, 2, 4, 3]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
+from nemo_run._kube.waiting import ON_ITS_WAY, SYSTEM_CLOCK, Clock
 from nemo_run.core._masking import masked
 from nemo_run.core.execution._launched import Launched
 from nemo_run.core.execution._ownership import LAUNCH_ANNOTATION
@@ -29,8 +29,6 @@ _ROUNDS = 10
 
 REFUSED = (ConfigError, Conflict, NotAuthorized, NotFound, Rejected)
 """Errors of a create by which nothing was created."""
-TAKING_BACK = 6.0
-"""Seconds in which a create whose sender has gone may still arrive."""
 _PAUSE = 0.5
 
 
@@ -170,7 +168,7 @@ def create(
 
 
 def taken_back(
-    api: KubeApi, kind: Resource, job: Launched, *, patience: float = TAKING_BACK, clock: Clock = SYSTEM_CLOCK
+    api: KubeApi, kind: Resource, job: Launched, *, patience: float = ON_ITS_WAY, clock: Clock = SYSTEM_CLOCK
 ) -> bool:
     """
     Delete an object whose launch was cut off; False if it cannot be told whether it will be there.

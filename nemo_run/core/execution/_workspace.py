@@ -103,10 +103,9 @@ def send(executor: KubeflowExecutor, mover: Mover, local: Path, path: str) -> No
     target = remote(executor, path)
     check_writable(mover.api, mover.pod, target)
     files = sources(executor, local)
-    with _spool(executor) as spool:
-        sent = send_tree(
-            mover.api, mover.pod, files, target, spool_dir=Path(spool), progress=executor._session.on_progress
-        )
+    sent = send_tree(
+        mover.api, mover.pod, files, target, spool_dir=_spool(executor), progress=executor._session.on_progress
+    )
     logger.info("copied %d files, %d bytes, to %s", sent.files, sent.bytes, target)
 
 
@@ -122,16 +121,13 @@ def fetch(executor: KubeflowExecutor, mover: Mover, path: str, local: Path) -> N
     skip = None
     if source == _layout(executor).code_dir:
         skip = _files.unchanged(_files.of_job(executor) if executor.job_dir else [], local)
-    with _spool(executor) as spool:
-        got = fetch_tree(mover.api, mover.pod, source, local, spool_dir=Path(spool), skip=skip)
+    got = fetch_tree(mover.api, mover.pod, source, local, spool_dir=_spool(executor), skip=skip)
     logger.info("copied %d files, %d bytes, from %s to %s", got.files, got.bytes, source, local)
 
 
-def _spool(executor: KubeflowExecutor) -> tempfile.TemporaryDirectory[str]:
-    """Give a directory for archives: in the job's, since a machine's /tmp may be small."""
-    if executor.job_dir:
-        Path(executor.job_dir).mkdir(parents=True, exist_ok=True)
-    return tempfile.TemporaryDirectory(prefix=".nemo_run-spool-", dir=executor.job_dir or None)
+def _spool(executor: KubeflowExecutor) -> Path:
+    """Give the directory for archives, which have no names there: the job's, since a machine's /tmp may be small."""
+    return Path(executor.job_dir or tempfile.gettempdir())
 
 
 def remote(executor: KubeflowExecutor, path: str) -> PurePosixPath:

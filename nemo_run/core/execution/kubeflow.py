@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from nemo_run._kube.names import TRAINJOB_MAX, dns_label, label_value
 from nemo_run.core._masking import masked
+from nemo_run.core._signals import cleaned_up_at_sigterm
 from nemo_run.core.execution import _files, _kubeflow_job, _ownership
 from nemo_run.core.execution._checks import check_kubeflow
 from nemo_run.core.execution._launched import Launched
@@ -510,11 +511,12 @@ class KubeflowExecutor(Executor):
             return
         _workspace.remote(self, remote_path)
         pod_name = self._data_mover_pod_name(label)
-        try:
-            self._start_data_mover_pod(pod_name)
-            yield pod_name
-        finally:
-            self._delete_data_mover_pod(pod_name)
+        with cleaned_up_at_sigterm():
+            try:
+                self._start_data_mover_pod(pod_name)
+                yield pod_name
+            finally:
+                self._delete_data_mover_pod(pod_name)
 
     def _data_mover_pod_name(self, job_name: str) -> str:
         return f"{self._trainjob_name(job_name)}-data-mover"

@@ -8,11 +8,13 @@ them and are imported when they are first touched.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import os
 import re
 import sys
 import types
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -116,7 +118,7 @@ class Script(ConfigurableMixin):
     ```
 
     Raises:
-        ConfigError: neither path nor text, no entrypoint, or ``m`` without python.
+        ConfigError: neither path nor text, no entrypoint, ``m`` without python, or ``args`` that are no list.
     """
 
     path: str = ""
@@ -137,6 +139,9 @@ class Script(ConfigurableMixin):
     def __post_init__(self) -> None:
         if not (self.path or self.inline):
             raise ConfigError("path", self.path, "a script needs a path, or its text in inline=")
+        args: Any = self.args
+        if isinstance(args, str):
+            raise ConfigError("args", args, f"write a list: args={args.split()!r}")
         if any("\ud800" <= char <= "\udfff" for char in self.inline or ()):
             raise ConfigError("inline", f"{self.inline[:40]!a}…", "holds what is no text: half a surrogate pair")
         if not self.entrypoint:
@@ -179,6 +184,36 @@ class Script(ConfigurableMixin):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(f"#!/usr/bin/bash\n{text}".encode())
         path.chmod(path.stat().st_mode | 0o755)
+
+
+def misspelt(*values: Any) -> list[str]:
+    """
+    Name attributes of dataclass instances that are no fields of theirs and look like one, with that field.
+
+    Others are nobody's mistake: programs keep what is theirs on a task or an executor.
+    """
+    return list(dict.fromkeys(text for value in values for text in _misspelt(value)))
+
+
+def _misspelt(value: Any) -> Iterator[str]:
+    if not dataclasses.is_dataclass(value):
+        return
+    kind = type(value)
+    fields = [field.name for field in dataclasses.fields(value) if not field.name.startswith("_")]
+    for name in vars(value):
+        if name in fields or name.startswith("_") or hasattr(kind, name):
+            continue
+        if near := difflib.get_close_matches(name, fields, n=1, cutoff=_ALIKE):
+            yield f"{kind.__name__} has no field {name!r}; did you mean {near[0]!r}?"
+
+
+_ALIKE = 0.85
+"""
+How alike two names are that differ by a slip: of ``arg`` and ``args`` difflib says 0.857.
+
+Names that programs do assign are below it: ``job_details`` and ``job_dir`` 0.67, ``container_image`` and
+``container_name`` 0.83.
+"""
 
 
 def from_dict(raw_data: Any, cls: Any) -> Any:

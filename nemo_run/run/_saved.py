@@ -17,6 +17,7 @@ An experiment's own directory: what is written there, and how it is found again.
 from __future__ import annotations
 
 import base64
+import difflib
 import json
 import os
 import re
@@ -102,7 +103,7 @@ def of_id(experiment_id: str) -> Path:
     """
     parent = title_dir(experiment_id.rpartition("_")[0])
     if not experiment_id or not (parent / experiment_id / CONFIG).exists():
-        raise ExperimentNotFound(f"Experiment {experiment_id} not found in {parent}.")
+        raise ExperimentNotFound(f"Experiment {experiment_id} not found in {parent}. {_others(experiment_id)}.")
     return parent / experiment_id
 
 
@@ -117,6 +118,14 @@ def _made(path: Path) -> tuple[int, str]:
         return path.stat().st_mtime_ns, path.name
     digits = stamp[1]
     return int(digits) * (10**9 if len(digits) < 15 else 1), path.name  # older releases counted in seconds
+
+
+def _others(experiment_id: str) -> str:
+    """Say which ids there are that were perhaps meant; titles where there are none of that title."""
+    title = experiment_id.rpartition("_")[0]
+    if title and (known := catalog(title)):
+        return f"Of that title there are: {', '.join(difflib.get_close_matches(experiment_id, known, n=5, cutoff=0))}"
+    return f"Of titles {_titles(title_dir(''))}"
 
 
 def _titles(parent: Path) -> str:
@@ -225,7 +234,8 @@ def check_round_trip(task_id: str, task: Any) -> None:
     try:
         again = serializer.deserialize(serializer.serialize(task))
     except (TypeError, ValueError, AttributeError) as error:
-        raise ExperimentError(f"Failed to validate task {task_id}: {error}") from error
+        cause = None if isinstance(error, ConfigError) else error  # a ConfigError says all that there is to know
+        raise ExperimentError(f"Failed to validate task {task_id}: {error}") from cause
     if lost := _lost(again, task):
         raise ExperimentError(
             f"Failed to validate task {task_id}: {', '.join(lost)}: changes when it is written to a file;"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nemo_run.config import SCRIPTS_DIR, USE_WITH_RAY_CLUSTER_KEY, Script
+from nemo_run.config import SCRIPTS_DIR, USE_WITH_RAY_CLUSTER_KEY, Script, misspelt
 from nemo_run.core.execution.base import Executor
 from nemo_run.core.execution.launcher import FaultTolerance, Launcher
 from nemo_run.core.execution.local import LocalExecutor
@@ -53,10 +53,13 @@ def submission(name: str, task: Any, executor: Executor, *, serialize_metadata: 
     Raises:
         ConfigError: the task asks for what there is on Slurm only.
     """
+    for mistake in misspelt(executor, task):
+        logger.warning("%s: %s", name, mistake)
     _tell_unused(name, executor)
     if not isinstance(task, Script):
         _write_yaml(name, task, executor)
         return _of_partial(name, task, executor)
+    _tell_of_script(name, task)
     if serialize_metadata:
         _write_yaml(name, task.to_config(), executor)
     if task.metadata and USE_WITH_RAY_CLUSTER_KEY in task.metadata:
@@ -66,6 +69,16 @@ def submission(name: str, task: Any, executor: Executor, *, serialize_metadata: 
     if executor.supports_launcher_transform() and (other := executor.get_launcher().transform(command)):
         command, files = _script_command(name, other, executor)
     return _with_macros(Submission(name, executor, command, dict(task.env or {}), dict(task.metadata or {}), files))
+
+
+def _tell_of_script(name: str, script: Script) -> None:
+    """Warn of what the script says and does not get, or hardly means."""
+    if script.inline and script.args:
+        logger.warning("%s: args are for a file, not for inline text, and are left out; write them into the text", name)
+    if not script.inline and script.path.endswith(".py") and Path(script.entrypoint).name in ("bash", "sh"):
+        logger.warning(
+            '%s: %s is run by %s; for Python write entrypoint="python"', name, script.path, script.entrypoint
+        )
 
 
 def _tell_unused(name: str, executor: Executor) -> None:

@@ -163,6 +163,7 @@ class Experiment(ConfigurableMixin):
         self._launched = False
         self._waited = False
         self._raise_on_failure = False
+        self._used = False
         self._goodbye_said = False
         self._outcome = Outcome()
         self._block: contextlib.ExitStack | None = None
@@ -241,6 +242,7 @@ class Experiment(ConfigurableMixin):
         """
         if log:
             self.console.log(f"Experiment {self._id} dryrun...", style="bold magenta")
+        self._used = True
         requests = {}
         made = not os.path.lexists(self._exp_dir)
         try:
@@ -287,9 +289,12 @@ class Experiment(ConfigurableMixin):
         if self._launched or self._reconstruct:
             why = "already running" if self._launched else "in inspection mode"
             self.console.log(f"Experiment {why}...", style="bold magenta")
+            if not self._launched:
+                self.console.log("Nothing was launched: it was found, not made. Call reset() first to launch it again.")
             return
         check_may_launch()
         self._raise_on_failure = raise_on_failure
+        self._used = True
         self._prepare(exist_ok=True)
         if direct:
             self._run_here()
@@ -305,9 +310,10 @@ class Experiment(ConfigurableMixin):
     def _run_launched(self, detach: bool) -> None:
         Graph(self._dependencies())
         in_order = any(job.dependencies for job in self._jobs)
-        if detach and (in_order or not self._can_detach()):
+        if detach and (stays := self._kept_by(in_order)):
             self.console.log(
-                "Cannot detach from this experiment. Please keep it running until completion.", style="bold red"
+                f"Cannot detach from this experiment. Please keep it running until completion. {stays}",
+                style="bold red",
             )
             detach = False
         self.detach = detach
@@ -359,9 +365,13 @@ class Experiment(ConfigurableMixin):
         for before, job in zip(self._jobs, self._jobs[1:], strict=False):
             job.dependencies.append(before.id)
 
-    def _can_detach(self) -> bool:
+    def _kept_by(self, in_order: bool) -> str:
+        """Say why this process has to stay until all has ended; nothing if it may go."""
+        if in_order:
+            return "It launches tasks when those that they depend on have succeeded."
         executors = [executor for job in self._jobs for executor in job.executors]
-        return all(isinstance(executor, self._DETACH_SUPPORTED_EXECUTORS) for executor in executors)
+        bound = {one.info() for one in executors if not isinstance(one, self._DETACH_SUPPORTED_EXECUTORS)}
+        return f"Tasks on {', '.join(sorted(bound))} end with it." if bound else ""
 
     def _launch(self, job: Job | JobGroup) -> None:
         self.console.log(f"Launching job {job.id} for experiment {self._title}", style="bold cyan")
@@ -450,6 +460,10 @@ class Experiment(ConfigurableMixin):
         where = f"Logs may be present in job directory at:\n{job.executor.job_dir}."
         if job.handle.endswith("direct_run"):
             self.console.log(f"This job was run with direct=True.\n{where}")
+            return
+        self._find_launched()
+        if not job.handle:
+            self.console.log(f"Failed to get logs for {job_id}\nIt was not launched: {job.state}", style="bold red")
             return
         try:
             job.logs(runner=self._runner, regex=regex)
@@ -550,10 +564,16 @@ class Experiment(ConfigurableMixin):
                     self._leave()
             elif self._launched and not isinstance(error, Interrupted):
                 self._interrupted()
+            elif error is None:
+                self._tell_idle()
         finally:
             self._end_block()
         if self._raise_on_failure and error is None:
             self._raise_failures()
+
+    def _tell_idle(self) -> None:
+        if self._jobs and not (self._reconstruct or self._used):
+            logger.warning("%d task(s) added, none launched: call run()", len(self._jobs))
 
     def _leave(self) -> None:
         if self.detach:

@@ -62,8 +62,9 @@ def dryrun_fn(configured_task: Any, executor: Executor | None = None, build: boo
         return
     function = configured_task.__fn_or_cls__
     console.print(f"Dry run for task {function.__module__}:{function.__name__}", style="bold cyan")
-    for name in dir(configured_task):
-        console.print(f"  {name} = {masked(repr(getattr(configured_task, name)))}")
+    arguments = fdl.ordered_arguments(configured_task, include_defaults=True, include_equal_to_default=True)
+    for name, value in sorted(arguments.items(), key=lambda item: (isinstance(item[0], str), item[0])):
+        console.print(f"  {name} = {masked(repr(value))}")
     if executor:
         console.print(f"Executor: {masked(repr(executor))}")
     if build:

@@ -54,7 +54,11 @@ def _parser() -> argparse.ArgumentParser:
         "--claim", action="append", default=[], metavar="NAME", help="have this volume claim, and only those so named"
     )
     parser.add_argument(
-        "--namespace", action="append", default=[], metavar="NAME", help="have this namespace from the start"
+        "--namespace",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="have this namespace from the start; others are made when they are first used",
     )
     parser.add_argument(
         "--image",

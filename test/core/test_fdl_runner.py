@@ -295,6 +295,8 @@ class TestTheLaunchingScript:
         assert f"__main__='{place.path}/exp/__main__.py': the script that launched this job" in done.last
         assert error in done.last
         assert done.last.endswith('below `if __name__ == "__main__":`, or the task into a module of its own')
+        # Where the script cannot be loaded for a reason of its own, its traceback says where.
+        assert ("Traceback" in done.err) == (not line.startswith("run.run"))
 
 
 # Evaluated where it is sent from; every one must be built and shown alike by our runner and NeMo-Run's.

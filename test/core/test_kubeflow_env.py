@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nemo_run.core.execution.kubeflow import KubeflowExecutor
+from nemo_run.core.execution.kuberay import KubeRayExecutor
 from nemo_run.exceptions import ConfigError
 
 
@@ -106,6 +107,48 @@ def test_a_refusal_names_where_the_value_came_from(fields, argument, name, value
 def test_a_boolean_is_refused(fields):
     with pytest.raises(ConfigError, match="'1' or 'true'"):
         env_of(KubeflowExecutor(**fields))
+
+
+SOURCE = {"secretKeyRef": {"name": "s", "key": "k"}}
+
+
+@pytest.mark.parametrize(
+    ("entry", "where", "field", "instead"),
+    [
+        ({"name": "W", "value_from": SOURCE}, "env_list['W']", "value_from", "write 'valueFrom'"),
+        ({"name": "W", "valueform": SOURCE}, "env_list['W']", "valueform", "write 'valueFrom'"),
+        ({"name": "W", "secret": SOURCE}, "env_list['W']", "secret", "it has name, value, valueFrom"),
+        (
+            {"name": "W", "valueFrom": {"secret_key_ref": SOURCE["secretKeyRef"]}},
+            "env_list['W']['valueFrom']",
+            "secret_key_ref",
+            "write 'secretKeyRef'",
+        ),
+        ({"name": "W", "valueFrom": "s"}, "env_list['W']['valueFrom']", "s", "write where the value comes from"),
+    ],
+    ids=["snake case", "a slip", "unlike any", "its source", "a text"],
+)
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda entries: env_of(KubeflowExecutor(env_list=entries)),
+        lambda entries: KubeRayExecutor(image="ray", env_list=entries).get_cluster_body("ray"),
+    ],
+    ids=["kubeflow", "kuberay"],
+)
+def test_a_misspelt_field_does_not_leave_a_variable_empty(build, entry, where, field, instead):
+    with pytest.raises(ConfigError) as caught:
+        build([entry])
+    assert (caught.value.argument, caught.value.value) == (where, field)
+    assert instead in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "source", ["secretKeyRef", "configMapKeyRef", "fieldRef", "resourceFieldRef", "fileKeyRef"], ids=str
+)
+def test_a_variable_may_have_any_source_of_kubernetes(source):
+    entry = {"name": "W", "valueFrom": {source: {"key": "k"}}}
+    assert env_of(KubeflowExecutor(env_list=[entry])) == [entry]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import functools
 import math
+import sys
+import traceback
 from dataclasses import dataclass, field
 
 import pytest
@@ -39,13 +41,14 @@ def hidden() -> None:
 
 
 REFUSED = {
-    "an object": (object(), "no file can hold a value of type object; have the job make it: run.Config(object, "),
+    "an object": (object(), "no file can hold a value of type object; have the function that the job runs make it"),
+    "an open file": (sys.__stdout__, "let the job open it: pass the path"),
     "a time": (datetime.timedelta(1), "no file can hold a value of type timedelta; have the job make it: run.Config("),
     "a dataclass in a list": (
         Model(),
         "no file can hold a value of type Model; have the job make it: run.Config(Model, ",
     ),
-    "a lambda": (lambda: 0, "define it with def at the top of a module"),
+    "a lambda": (lambda: 0, "a lambda has no name that a job could import; define a function"),
     "a decorated function": (hidden, "functools.wraps keeps the name of a decorated one"),
     "a method": (Model().grow, "give its object, as run.Config(its class, …), and call it there"),
     "a partial": (functools.partial(train, 1), "write run.Partial(function, its arguments)"),
@@ -60,12 +63,13 @@ def test_a_value_that_no_file_can_hold_is_named_with_its_place(value, hint):
         exp.add(task, name="t")
     assert str(caught.value).startswith("Failed to validate task t: model.options['a b'][1]=")
     assert hint in str(caught.value)
+    assert "direct cause" not in "".join(traceback.format_exception(caught.value))
     assert exp.jobs == []
 
 
 CALLED = {
     "built-in": (sum, "call it in a function of your own"),
-    "lambda": (lambda: 0, "define it with def at the top of a module"),
+    "lambda": (lambda: 0, "a lambda has no name that a job could import; define a function"),
     "decorated": (hidden, "functools.wraps keeps the name of a decorated one"),
     "method": (Model().grow, "call it in a function that takes run.Config(its class, …)"),
     "partial": (functools.partial(train, 1), "give the function, and its arguments to run.Partial"),

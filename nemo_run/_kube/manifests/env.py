@@ -8,8 +8,9 @@ command, args and env values, whatever shell runs there.
 from __future__ import annotations
 
 import copy
+import difflib
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from nemo_run._kube.mounts import Json
@@ -17,6 +18,10 @@ from nemo_run.exceptions import ConfigError
 
 # A pair first, as the kubelet reads it: in `$$(NAME)` there is no reference.
 _REFERENCE_OR_DOLLARS = re.compile(r"\$\$|\$\(([^()$]*)\)|\$")
+
+_FIELDS = ("name", "value", "valueFrom")
+_SOURCES = ("secretKeyRef", "configMapKeyRef", "fieldRef", "resourceFieldRef", "fileKeyRef")
+"""As in the Kubernetes API: core/v1 EnvVar and EnvVarSource."""
 
 
 def merge_env(*lists: Iterable[Mapping[str, Any]], argument: str = "env_list") -> list[Json]:
@@ -26,13 +31,15 @@ def merge_env(*lists: Iterable[Mapping[str, Any]], argument: str = "env_list") -
     A value of None leaves the variable out, and a number becomes its text.
 
     Raises:
-        ConfigError: an entry that is no EnvVar, or a value that is neither text nor a number.
+        ConfigError: an entry that is no EnvVar or has a field that EnvVars do not have, or a value that is neither
+            text nor a number.
     """
     merged: dict[str, Json] = {}
     for entry in (entry for entries in lists for entry in entries):
         if not isinstance(entry, Mapping) or "name" not in entry:
             raise ConfigError(argument, entry, "each entry is an EnvVar: {'name': …, 'value': …} or with 'valueFrom'")
         name = _env_name(entry["name"], argument)
+        _check_fields(entry, f"{argument}[{name!r}]")
         if entry.get("valueFrom") is not None:
             merged[name] = copy.deepcopy({"name": name, "valueFrom": entry["valueFrom"]})
         elif (value := entry.get("value", "")) is None:
@@ -63,6 +70,26 @@ def literal_env(entries: Iterable[Mapping[str, Any]]) -> list[Json]:
 def _kept_or_doubled(match: re.Match[str], references: Collection[str]) -> str:
     text = match.group()
     return text if match.group(1) in references else text.replace("$", "$$")
+
+
+def _check_fields(entry: Mapping[str, Any], argument: str) -> None:
+    """Check that a misspelt field does not leave the variable without its value."""
+    _check_known(entry, _FIELDS, argument, "an EnvVar")
+    if (source := entry.get("valueFrom")) is None:
+        return
+    if not isinstance(source, Mapping):
+        hint = "write where the value comes from: {'secretKeyRef': {'name': …, 'key': …}}"
+        raise ConfigError(f"{argument}['valueFrom']", source, hint)
+    _check_known(source, _SOURCES, f"{argument}['valueFrom']", "valueFrom")
+
+
+def _check_known(given: Mapping[str, Any], known: Sequence[str], argument: str, what: str) -> None:
+    plain = {name.lower(): name for name in known}
+    for field in given:
+        if field not in known:
+            near = difflib.get_close_matches(str(field).replace("_", "").lower(), plain, n=1)
+            hint = f"write {plain[near[0]]!r}" if near else f"it has {', '.join(known)}"
+            raise ConfigError(argument, field, f"{what} has no field {field!r}; {hint}")
 
 
 def _env_name(name: Any, argument: str) -> str:

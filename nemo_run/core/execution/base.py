@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import errno
 import getpass
 import importlib.util
 import os
@@ -93,7 +94,7 @@ class Executor(ConfigurableMixin):
     env_vars: dict[str, str] = field(default_factory=dict)
     """Environment variables of the job."""
     retries: int = 0
-    """How often a failed job is started again."""
+    """How often a failed job is started again; on Kubeflow Trainer the job is only told of it."""
     experiment_id: str | None = None
     """The experiment's id; set by the experiment."""
     job_dir: str = ""
@@ -221,6 +222,9 @@ def import_executor(name: str, file_path: str | None = None, call: bool = True, 
     spec = importlib.util.spec_from_file_location("executors", path)
     if spec is None or spec.loader is None:
         raise ConfigError("file_path", path, "executors are kept in a Python file, NAME.py")
+    if not os.path.exists(path):
+        hint = "no such file; write executors into it, or give file_path="
+        raise FileNotFoundError(errno.ENOENT, hint, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     known = {**getattr(module, "EXECUTOR_MAP", {}), **vars(module)}

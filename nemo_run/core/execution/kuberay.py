@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from nemo_run._kube.layout import WorkdirLayout
+from nemo_run.config import misspelt
 from nemo_run.core.execution._ray import raycluster
 from nemo_run.core.execution._rayedits import (
     delete_worker_group,
@@ -268,7 +269,7 @@ class KubeRayExecutor(Executor):
         return body
 
     def tell_what_is_passed(self, layout: WorkdirLayout | None) -> None:
-        """Warn of deprecated arguments, and of fields that are renamed or left out; to be called for each manifest."""
+        """Warn of deprecated arguments, and of fields that are renamed, left out or misspelt; for each manifest."""
         warn_replaced(layout, deprecated="copying to the first of volume_mounts")
-        for note in passed_through(self).notes:
+        for note in (*misspelt(self, *self.worker_groups), *passed_through(self).notes):
             logger.warning(note)

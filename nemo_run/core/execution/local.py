@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from zlib import crc32
 
+from nemo_run.core.execution._checks import check_count
 from nemo_run.core.execution._torchrun import Nodes, launched, of_environment
 from nemo_run.core.execution.base import Executor
 from nemo_run.core.execution.launcher import FaultTolerance, Launcher, Torchrun
 from nemo_run.exceptions import ConfigError
+
+_OF_TORCHRUN = ("auto", "gpu", "cpu", "xpu")
+"""What torchrun takes for a number of processes besides one."""
 
 
 @dataclass(kw_only=True)
@@ -44,9 +49,13 @@ class LocalExecutor(Executor):
         Give what runs *cmd* under this executor's launcher: torchrun, a profiler, or nothing.
 
         Raises:
-            ConfigError: torchrun is told of several nodes, and nothing says where they meet.
+            ConfigError: torchrun is told of several nodes, and nothing says where they meet; or a count is no number.
         """
         launcher = self.get_launcher()
+        check_count("nodes", self.nodes, least=1)
+        processes: Any = self.ntasks_per_node
+        if processes not in _OF_TORCHRUN:
+            check_count("ntasks_per_node", processes, least=1)
         nodes = of_environment(self.nnodes(), self.nproc_per_node(), os.environ)
         command = launched(cmd, launcher, nodes, rdzv_id=self._meeting(launcher, nodes))
         if prefix := self.get_launcher_prefix():

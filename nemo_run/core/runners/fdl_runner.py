@@ -20,17 +20,22 @@ from pathlib import Path
 from typing import Any
 
 from nemo_run.core.runners._main_script import load_main, mentions_main
-from nemo_run.exceptions import ConfigError
+from nemo_run.exceptions import ConfigError, ExperimentError
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the task that the arguments name; what it raises ends the process."""
+    """Run the task that the arguments name; what it raises ends the process, as does a script that would launch it."""
     import fiddle as fdl
 
     given = _arguments(argv)
     if given.package_cfg:
         fdl.build(_config("package_cfg", given.package_cfg)).setup()
-    task = _task(given.task)
+    try:
+        task = _task(given.task)
+    except ConfigError as error:
+        if isinstance(error.__context__, ExperimentError):
+            raise SystemExit(str(error)) from None
+        raise
     if given.dryrun:
         _show(task)
     function = fdl.build(task)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import io
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,8 @@ _BY_NAME = (
     "a job finds it by its name, and this one's does not lead to it; define it with def at the top of a module"
     " (functools.wraps keeps the name of a decorated one)"
 )
+
+_LAMBDA = "a lambda has no name that a job could import; define a function, with def at the top of a module"
 
 
 def refusal(cfg: Any, *, refused: Callable[[Any], bool], error: Exception) -> ConfigError:
@@ -44,7 +47,11 @@ def _called(function: Any) -> str:
         return "a job cannot be told to call a functools.partial; give the function, and its arguments to run.Partial"
     if inspect.ismethod(function) or not hasattr(function, "__qualname__"):
         return "a job cannot be told to call this object; call it in a function that takes run.Config(its class, …)"
-    return _BY_NAME
+    return _LAMBDA if _is_lambda(function) else _BY_NAME
+
+
+def _is_lambda(value: Any) -> bool:
+    return getattr(value, "__name__", "") == "<lambda>"
 
 
 def _instead(value: Any) -> str:
@@ -53,8 +60,12 @@ def _instead(value: Any) -> str:
     if isinstance(value, type) and value.__module__ in sys.builtin_module_names:
         return "configs may not name this class of Python's own; name it in a function of your own"
     if inspect.isfunction(value) or isinstance(value, type):
-        return _BY_NAME
+        return _LAMBDA if _is_lambda(value) else _BY_NAME
     if inspect.ismethod(value) or inspect.isbuiltin(value):
         return "a method cannot be written to a file; give its object, as run.Config(its class, …), and call it there"
     name = type(value).__qualname__
+    if isinstance(value, io.IOBase):
+        return "an open file cannot be sent; let the job open it: pass the path"
+    if type(value).__module__ in sys.builtin_module_names:
+        return f"no file can hold a value of type {name}; have the function that the job runs make it"
     return f"no file can hold a value of type {name}; have the job make it: run.Config({name}, its arguments)"

@@ -32,7 +32,7 @@ class ZlibJSONSerializer:
         try:
             text = serialization.dump_json(plain, pyref_policy)
         except _REFUSALS as error:
-            raise refusal(plain, refused=lambda value: _is_refused(value, pyref_policy), error=error) from error
+            raise refusal(plain, refused=lambda value: _is_refused(value, pyref_policy), error=error) from None
         return base64.urlsafe_b64encode(zlib.compress(_portable(text).encode())).decode("ascii")
 
     def deserialize(self, serialized: str, pyref_policy: serialization.PyrefPolicy | None = None) -> Any:

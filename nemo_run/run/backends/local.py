@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,10 +21,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
+from nemo_run._kube.manifests.env import merge_env
 from nemo_run.config import get_nemorun_home
+from nemo_run.core.execution._env import entries
 from nemo_run.core.execution._torchrun import DEBUG_ENV
 from nemo_run.core.execution.launcher import FaultTolerance, Torchrun
 from nemo_run.core.execution.local import LocalExecutor
+from nemo_run.exceptions import ConfigError
 from nemo_run.run import _store
 from nemo_run.run._interrupt import held_back
 from nemo_run.run._lines import LineReader
@@ -46,6 +50,8 @@ exit $code
 """The trap lets the shell outlive a signal to its group, which the command itself gets as ever."""
 _SOONEST, _LATEST = 0.02, 0.4
 """Seconds between two looks at a process: soon at first, as many end at once."""
+_NOT_FOUND = 127
+"""By which a shell says that there is no such program or script."""
 
 
 class LocalBackend:
@@ -60,7 +66,13 @@ class LocalBackend:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     def submit(self, submission: Submission, watcher: Watcher) -> AppRecord:
-        """Start the process; an interrupt comes before it, or when it can be found and ended."""
+        """
+        Start the process; an interrupt comes before it, or when it can be found and ended.
+
+        Raises:
+            ConfigError: this machine does not have the launcher's program, or a field has no such value.
+        """
+        _check_launcher(submission)
         with held_back():
             return self._start(submission)
 
@@ -210,16 +222,42 @@ def command(submission: Submission) -> list[str]:
     return _executor(submission).launcher_command(submission.command)
 
 
+def _check_launcher(submission: Submission) -> None:
+    program = command(submission)[0]
+    path = environment(submission).get("PATH", os.environ.get("PATH"))
+    if program in _PROVIDERS and program != submission.command[0] and not shutil.which(program, path=path):
+        hint = f"there is no {program} on the PATH of this machine; install {_PROVIDERS[program]}, or set launcher=None"
+        raise ConfigError("launcher", program, hint)
+
+
+_PROVIDERS = {"torchrun": "PyTorch", "ft_launcher": "nvidia-resiliency-ext", "nsys": "Nsight Systems"}
+"""What has the programs that launchers start."""
+
+
 def environment(submission: Submission) -> dict[str, str]:
     """Give what is added to this process's own environment."""
     executor = submission.executor
-    wanted: dict[str, Any] = {**executor.env_vars, **submission.env}
+    wanted = {**_variables("env_vars", executor.env_vars), **_variables("Script.env", submission.env)}
     if executor.retries:
-        wanted.setdefault("TORCHX_MAX_RETRIES", executor.retries)
+        wanted.setdefault("TORCHX_MAX_RETRIES", str(executor.retries))
     if isinstance(executor.get_launcher(), Torchrun | FaultTolerance):
         wanted.setdefault("LOGLEVEL", os.environ.get("LOGLEVEL", "INFO"))
         wanted.update(DEBUG_ENV if executor.packager.debug else {})
-    return {name: str(value) for name, value in wanted.items() if value is not None}
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+def _variables(argument: str, given: Mapping[str, Any] | None) -> dict[str, str | None]:
+    """
+    Give the values as text, by the rules that hold on Kubernetes; None, which leaves a variable out, as it is.
+
+    Raises:
+        ConfigError: a name or a value that no variable can have.
+    """
+    plain = {
+        name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in (given or {}).items()
+    }
+    known = {entry["name"]: entry["value"] for entry in merge_env(entries(plain), argument=argument)}
+    return {name: known.get(name) for name in plain}
 
 
 def execute(argv: Sequence[str], env: Mapping[str, Any], *, piped: bool = False) -> int:
@@ -293,4 +331,6 @@ def _end(directory: Path) -> AppStatus | None:
     code = _exit_code(directory)
     if code is None:
         return None
+    if code == _NOT_FOUND:
+        return AppStatus(AppState.FAILED, "exit code 127: its script, or a program in it, was not found")
     return AppStatus(AppState.FAILED, f"exit code {code}") if code else AppStatus(AppState.SUCCEEDED)

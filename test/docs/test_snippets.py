@@ -16,6 +16,7 @@ from nemo_run.testing import LocalKube
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = sorted((ROOT / "docs").rglob("*.md"))
 TRAIN = "import os, sys\nprint('rank', os.environ.get('RANK', '-'), sys.argv[1:])\n"
+"""As the pages show it that speak of running one."""
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# (\w+\.py)\n")
@@ -67,8 +68,8 @@ def follow(guide):
 
 
 def test_the_readme_s_example_runs_as_the_readme_says(here):
-    (code,) = blocks(ROOT / "README.md", "python")
-    Path("launch.py").write_text(code)
+    for code in blocks(ROOT / "README.md", "python"):
+        Path(FILE.match(code)[1]).write_text(code)
     printed = python("-m", "nemo_run.testing", "launch.py")
     assert "rank 0 ['--steps', '100']" in printed
     assert "SUCCEEDED" in printed

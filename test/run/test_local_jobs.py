@@ -73,7 +73,11 @@ def test_torchrun_is_told_to_keep_each_ranks_output_below_the_job(monkeypatch, g
 
 @pytest.mark.parametrize(
     ("inline", "why"),
-    [("exit 7", "exit code 7"), ("kill -SEGV $$", "exit code 139"), ("no-such-program", "exit code 127: its script, or a program in it, was not found")],
+    [
+        ("exit 7", "exit code 7"),
+        ("kill -SEGV $$", "exit code 139"),
+        ("no-such-program", "exit code 127: its script, or a program in it, was not found"),
+    ],
     ids=["exit", "signal", "not there"],
 )
 def test_the_exit_code_is_kept(inline, why):

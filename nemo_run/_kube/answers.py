@@ -38,6 +38,8 @@ def error_for(
     kind: type[KubeError] = _CLASSES.get(status, ServerError if status >= 500 else Rejected)
     if status == 403 and _BY_ADMISSION.search(message):
         kind = Rejected
+    elif status == 401:
+        message += "; the server does not know us (any more): log in again"
     elif status == 404 and not (told.get("details") or {}).get("name"):
         kind = Rejected
         message += "; the server does not serve this API: is what provides it installed?"

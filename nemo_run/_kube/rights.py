@@ -33,6 +33,15 @@ class Right:
         return api.can(self.verb, resource, namespace=namespace, subresource=sub, group=self.group)
 
 
+def missing(api: KubeApi, namespace: str, wanted: Sequence[Right]) -> list[Right]:
+    """Give those of the rights that we do not have; none where the server does not say."""
+    try:
+        return [right for right in wanted if not right.granted(api, namespace)]
+    except NotAuthorized as error:
+        logger.info("cannot ask for our rights, so going on without: %s", error)
+        return []
+
+
 def require(api: KubeApi, namespace: str, what: str, needed: Sequence[Right]) -> None:
     """
     Make sure that we have all rights that *what* needs; where the server does not say, go on.
@@ -40,15 +49,10 @@ def require(api: KubeApi, namespace: str, what: str, needed: Sequence[Right]) ->
     Raises:
         NotAuthorized: names every right that is missing.
     """
-    try:
-        missing = [str(right) for right in needed if not right.granted(api, namespace)]
-    except NotAuthorized as error:
-        logger.info("cannot ask for our rights, so going on without: %s", error)
-        return
-    if missing:
+    if lacking := missing(api, namespace, needed):
         raise NotAuthorized(
             what,
-            f"these rights are missing: {', '.join(missing)}; ask for a Role that has them",
+            f"these rights are missing: {', '.join(map(str, lacking))}; ask for a Role that has them",
             status=403,
             server=api.server,
             context=api.context,

@@ -106,7 +106,6 @@ def test_the_role_of_the_guide_is_enough_for_all_of_a_job(kube, capsys):
 NEEDED = [
     "create trainjobs",
     "get trainjobs",
-    "delete trainjobs",
     "create pods",
     "get pods",
     "delete pods",
@@ -177,5 +176,13 @@ def test_without_the_right_to_read_output_a_job_still_runs_to_its_known_end(kube
     assert "--- lines may be missing ---" in out
 
 
+def test_without_the_right_to_delete_a_job_runs_and_it_is_told_that_none_can_be_cancelled(kube, caplog):
+    kube.rules = without("delete trainjobs")
+    run.run(run.Script(inline="true"), executor=executor(workdir=False), name="kept", raise_on_failure=True)
+    (told,) = [text for text in caplog.messages if "delete trainjobs" in text]
+    assert "cannot be cancelled" in told
+
+
 def test_every_documented_right_is_one_of_those():
-    assert {right(rule) for rule in documented()} == {*NEEDED, *DISPENSABLE, "list pods", "get pods/log"}
+    others = {"delete trainjobs", "list pods", "get pods/log"}
+    assert {right(rule) for rule in documented()} == {*NEEDED, *DISPENSABLE, *others}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_NEEDED = tuple(rights.Right(verb, TRAINJOB.plural, TRAINJOB.group) for verb in ("get", "delete"))
+_GET, _DELETE = (rights.Right(verb, TRAINJOB.plural, TRAINJOB.group) for verb in ("get", "delete"))
 _SOON = 0.25
 
 _BY_FIELD: Mapping[str, Dialect] = {"runtimePatches": "2.2", "podTemplateOverrides": "2.1", "podSpecOverrides": "2.0"}
@@ -75,12 +75,22 @@ def _no_trainer(api: KubeApi) -> NotFound:
 
 def check_rights(api: KubeApi, namespace: str) -> None:
     """
-    Make sure that what is launched can be followed and ended; whether it may be created, the dry run tells.
+    Make sure that what is launched can be followed, and tell if it cannot be ended.
+
+    Whether it may be created, the dry run tells.
 
     Raises:
-        NotAuthorized: names every right that is missing.
+        NotAuthorized: names the right that is missing.
     """
-    rights.require(api, namespace, "launching a TrainJob", _NEEDED)
+    rights.require(api, namespace, "launching a TrainJob", [_GET])
+    for right in rights.missing(api, namespace, [_DELETE]):
+        logger.warning(
+            "the right to %s is missing in namespace %s (context %s): the job cannot be cancelled from here,"
+            " nor taken back if its launch is interrupted",
+            right,
+            namespace,
+            api.context,
+        )
 
 
 def create(api: KubeApi, body: Json, origins: Mapping[str, Origin], **how: Any) -> Json:

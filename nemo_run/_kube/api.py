@@ -48,6 +48,7 @@ class KubeApi:
         self._clock = clock
         self._patience = patience
         self._openapi: dict[tuple[str, str], Json] = {}
+        self._asking = threading.Lock()
         self.server = wire.server
         self.context = wire.context
 
@@ -158,10 +159,11 @@ class KubeApi:
 
     def openapi(self, group: str, version: str) -> Json:
         """Give the OpenAPI v3 document of a group and version, asked for once; NotFound where it is not served."""
-        if (key := (group, version)) not in self._openapi:
-            place = f"apis/{group}/{version}" if group else f"api/{version}"
-            self._openapi[key] = self._json(Request(f"read the schema of {place}", "GET", f"/openapi/v3/{place}"))
-        return self._openapi[key]
+        with self._asking:
+            if (key := (group, version)) not in self._openapi:
+                place = f"apis/{group}/{version}" if group else f"api/{version}"
+                self._openapi[key] = self._json(Request(f"read the schema of {place}", "GET", f"/openapi/v3/{place}"))
+            return self._openapi[key]
 
     def websocket_target(
         self, namespace: str, pod: str, *, container: str, command: Sequence[str], stdin: bool

@@ -158,6 +158,8 @@ def sweep(api: KubeApi, namespace: str, labels: str | Mapping[str, str]) -> list
     try:
         for pod in api.list(POD, namespace, labels=selector):
             metadata = pod["metadata"]
+            if metadata.get("deletionTimestamp"):  # its own process is removing it
+                continue
             ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
             if ended or owners.is_over((metadata.get("annotations") or {}).get(OWNER, "")):
                 with suppress(NotFound, Conflict):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import stat
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from children import PATIENCE, python, wait_for
+from children import PATIENCE, wait_for
 
 import nemo_run as run
 from nemo_run._kube.resources import POD, TRAINJOB
@@ -23,7 +22,7 @@ from nemo_run.exceptions import ConfigError, JobFailed, Rejected
 from nemo_run.run.backends.base import parse_handle
 from nemo_run.run.backends.kubeflow import KubeflowBackend
 from nemo_run.run.job import AppState
-from nemo_run.testing import Pod, Respond
+from nemo_run.testing import Respond
 
 HELLO = "echo node $PET_NODE_RANK of $PET_NNODES: $GREETING; echo done"
 
@@ -318,65 +317,6 @@ def test_several_tasks_run_side_by_side(kube):
     }
     for name in ("a", "b"):
         assert f"I am {name}" in Path(exp._exp_dir, name, "log-allranks_0.out").read_text()
-
-
-CLIENT = """
-    import nemo_run as run
-    executor = run.KubeflowExecutor(
-        image="python:3.12",
-        volumes=[{"name": "work", "persistentVolumeClaim": {"claimName": "shared"}}],
-        workdir_volume_mount={"name": "work", "mountPath": "/nemo_run"},
-    )
-    run.run(run.Script(inline="echo up; sleep 600"), executor=executor, name="train")
-    print("not reached")
-"""
-
-
-def client(start_child):
-    return start_child(*python(CLIENT), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_while_following_the_job_keeps_running(kube, start_child, number):
-    child = client(start_child)
-    for line in child.stdout:
-        if line == "train/0 up\n":
-            break
-    child.send_signal(number)
-    out, err = child.communicate(timeout=PATIENCE)
-    assert (child.returncode, err) == (128 + number, "")
-    assert "Interrupted: train keeps running. To see it, or to end it:" in out
-    assert re.search(r'experiment = run\.Experiment\.from_id\("train_\d+"\)', out)
-    assert "not reached" not in out
-    assert state("train") == AppState.RUNNING
-    assert len(objects(kube, TRAINJOB)) == 1
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_while_the_copy_pod_starts_nothing_is_left(kube, start_child, number):
-    with kube.fault(Pod("*mover*", "never-ready")):
-        child = client(start_child)
-        wait_for(lambda: objects(kube, POD), child)
-        child.send_signal(number)
-        out, err = child.communicate(timeout=PATIENCE)
-    assert (child.returncode, err) == (128 + number, "")
-    assert "Interrupted: no job was launched." in out
-    assert objects(kube, TRAINJOB) == []
-    assert objects(kube, POD) == []
-
-
-def test_many_running_jobs_cost_one_request_a_round(kube):
-    with run.Experiment("many", executor=executor(num_nodes=1, workdir_volume_mount=None, volumes=[])) as exp:
-        for index in range(4):
-            exp.add(run.Script(inline="sleep 600"), name=f"t{index}")
-        exp.run(detach=True)
-    again = run.Experiment.from_title("many")
-    wait_for(lambda: {str(facts["status"]) for facts in again.status(return_dict=True).values()} == {"RUNNING"})
-    before = len(kube.requests)
-    again.status(return_dict=True)
-    assert [(request.method, request.path.rpartition("/")[2]) for request in kube.requests[before:]] == [
-        ("GET", "trainjobs")
-    ]
 
 
 def test_a_launch_that_was_never_written_down_is_found_whatever_the_title_holds(kube):

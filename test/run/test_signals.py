@@ -129,7 +129,6 @@ class Step:
 
 SUBMITTING = {
     "dry run": Step(ONE, Cut(DRY_RUN, silent=True)),
-    "rights": Step(ONE, Cut("POST */selfsubjectaccessreviews", silent=True)),
     "copy pod, on its way": Step(ONE, Delay(2, "POST */pods", times=1)),
     "copy pod, answer lost": Step(ONE, Cut("POST */pods?*", carried_out=True, silent=True)),
     "copy pod waits": Step(ONE, NEVER_READY),
@@ -222,20 +221,27 @@ def nothing_is_left(kube, tmp_path):
     assert [path for path in (tmp_path / "nemorun").rglob("*") if "spool" in path.name or ".tmp" in path.name] == []
 
 
-@pytest.mark.parametrize("step", SUBMITTING.values(), ids=SUBMITTING)
-def test_ctrl_c_before_the_job_is_there_leaves_nothing(kube, held, tmp_path, step):
-    code, out, err = held(step, SIGINT)
+@pytest.mark.parametrize(
+    ("step", "number"),
+    [*((step, SIGINT) for step in SUBMITTING.values()), (SUBMITTING["copy pod waits"], SIGTERM)],
+    ids=[*SUBMITTING, "copy pod waits, SIGTERM"],
+)
+def test_before_the_job_is_there_nothing_is_left(kube, held, tmp_path, step, number):
+    code, out, err = held(step, number)
     if isinstance(step.fault, Delay):
         time.sleep(step.fault.seconds)
-    assert (code, err) == (130, "")
+    assert (code, err) == (128 + number, "")
     assert out.count("Interrupted: no job was launched.") == 1
     nothing_is_left(kube, tmp_path)
     assert states() == {"CANCELLED"}
 
 
-@pytest.mark.parametrize("number", [SIGINT, SIGTERM])
-@pytest.mark.parametrize("step", FOLLOWING.values(), ids=FOLLOWING)
-def test_while_it_is_followed_the_job_goes_on(kube, held, tmp_path, step, number):
+@pytest.mark.parametrize(
+    ("step", "number"),
+    [*((step, SIGINT) for step in FOLLOWING.values()), (FOLLOWING["logs"], SIGTERM)],
+    ids=[*FOLLOWING, "logs, SIGTERM"],
+)
+def test_while_it_is_followed_the_job_goes_on(kube, held, step, number):
     code, out, err = held(step, number)
     assert (code, err) == (128 + number, "")
     assert out.count("Interrupted: train keeps running. To see it, or to end it:") == 1

@@ -18,6 +18,7 @@ from nemo_run._kube.resources import POD, TRAINJOB
 from nemo_run._kube.tail import has_started, node_index
 from nemo_run.core.execution import _progress
 from nemo_run.core.execution._endings import Endings, pods_of
+from nemo_run.core.execution._looks import Looks
 from nemo_run.core.execution._ranklog import RankLog
 from nemo_run.core.execution._trainjob import TARGET_JOB, Phase, phase, untouched
 from nemo_run.exceptions import KubeError, NotFound, Rejected
@@ -45,8 +46,11 @@ def follow(
     on_state: Callable[[str], None],
 ) -> None:
     """Give *write* each line of each node of the TrainJob *name* until it has ended."""
-    with Endings(api, executor.namespace, name):
-        _follower(executor, api, name, write=write, on_state=on_state, persist=True).run()
+    with (
+        Endings(api, executor.namespace, name),
+        Looks(api, executor.namespace, name, executor.experiment_id) as looks,
+    ):
+        _follower(executor, api, name, write=write, on_state=on_state, look=looks.job, persist=True).run()
 
 
 def _follower(
@@ -56,9 +60,14 @@ def _follower(
     *,
     write: Callable[[LogLine], None],
     on_state: Callable[[str], None],
+    look: Callable[[], Json],
     persist: bool = False,
 ) -> LogFollower:
-    """Give what follows all nodes of the TrainJob *name* until it has ended; *persist* outlasts all refusals."""
+    """
+    Give what follows all nodes of the TrainJob *name* until it has ended.
+
+    *look* gives the TrainJob; *persist* outlasts all refusals.
+    """
     now, idle = Phase(""), ""
     launched = executor._session.known.get((executor.namespace, name))
     # Reasons are asked for once only: meanwhile nobody reads.
@@ -67,7 +76,7 @@ def _follower(
     def finished() -> bool:
         nonlocal now, idle
         try:
-            job = api.get(TRAINJOB, executor.namespace, name)
+            job = look()
         except NotFound:
             return True
         now, idle = phase(job), untouched(job, time.time())
@@ -141,7 +150,10 @@ def streamed(executor: KubeflowExecutor, api: KubeApi, name: str) -> Iterator[st
     def tell(text: str) -> None:
         logger.info("TrainJob %s: %s", name, text)
 
-    following = _follower(executor, api, name, write=hand_over, on_state=tell)
+    def look() -> Json:
+        return api.get(TRAINJOB, executor.namespace, name)
+
+    following = _follower(executor, api, name, write=hand_over, on_state=tell, look=look)
 
     def run() -> None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("nemo_run")
 
+Pods = Iterable[Mapping[str, Any]]
+
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 
 _SPAN = 10.0
@@ -28,12 +30,12 @@ _SHOWN = 4
 """Containers that are named; of a thousand nodes most say the same."""
 
 _ADVICE: Mapping[Any, str] = {
-    "OOMKilled": "raise memory_limits, or use less memory",
-    "Evicted": "request what it uses (memory_requests, extra_resource_requests), so that its node keeps it free",
+    "OOMKilled": "raise {limit}, or use less memory",
+    "Evicted": "request what it uses ({requests}), so that its node keeps it free",
     126: "exit code 126 means that the image has the command, but may not execute it",
     127: "exit code 127 means that the image does not have a command",
 }
-"""What helps, by reason or exit code."""
+"""What helps, by reason or exit code; the names of an executor's fields come from the ending."""
 _DISRUPTED = "DisruptionTarget"
 """The condition of a pod that somebody took away: the scheduler, a drain, the kubelet (Kubernetes 1.26)."""
 
@@ -47,6 +49,12 @@ class Ending:
     reason: str
     message: str = ""
     exit_code: int | None = None
+    at: str = ""
+    """When, as Kubernetes writes it; empty if nobody says."""
+    limit: str = "memory_limits"
+    """The field that limits its memory."""
+    requests: str = "memory_requests, extra_resource_requests"
+    """The fields that say what it is guaranteed."""
 
     def __str__(self) -> str:
         text = f"pod {self.pod}"
@@ -57,31 +65,39 @@ class Ending:
     @property
     def advice(self) -> str:
         """Say what helps, where that is known."""
-        return _ADVICE.get(self.reason) or _ADVICE.get(self.exit_code, "")
+        text = _ADVICE.get(self.reason) or _ADVICE.get(self.exit_code, "")
+        return text.format(limit=self.limit, requests=self.requests)
 
 
 _noted: dict[tuple[str, str, str], dict[str, list[Ending]]] = defaultdict(dict)
-"""By pod, for each server, namespace and TrainJob; in the order in which they ended."""
+"""By pod, for each server, namespace and label selector; in the order in which they ended."""
 
 
 class Endings:
     """
-    Watches the pods of a TrainJob for as long as the ``with`` block lasts.
+    Watches the pods of a job for as long as the ``with`` block lasts.
 
     When a Job fails, Kubernetes deletes its pods whose restart policy is
     OnFailure, and with them the exit code: so it has to be caught as it happens.
     Without the right to watch, pods are listed every few seconds.
+
+    Args:
+        labels: gives the selector of the job's pods; nothing while that is not known. It is asked each time anew.
+        found: gives what ended badly of some pods, and counts.
     """
 
-    def __init__(self, api: KubeApi, namespace: str, name: str) -> None:
+    def __init__(
+        self, api: KubeApi, namespace: str, labels: Callable[[], str], found: Callable[[Pods], list[Ending]]
+    ) -> None:
         # Each round is a new try anyway.
         self._api = api.patient(0)
         self._namespace = namespace
-        self._name = name
+        self._labels = labels
+        self._found = found
         self._over = threading.Event()
 
     def __enter__(self) -> Endings:
-        threading.Thread(target=self._run, name=f"endings of {self._name}", daemon=True).start()
+        threading.Thread(target=self._run, name=f"endings in {self._namespace}", daemon=True).start()
         return self
 
     def __exit__(
@@ -90,10 +106,14 @@ class Endings:
         self._over.set()
 
     def _run(self) -> None:
-        look, told = self._watch, False
+        look: Callable[[str], None] = self._watch
+        told = False
         while not self._over.is_set():
+            if not (labels := self._labels()):
+                self._over.wait(_PAUSE)
+                continue
             try:
-                look()
+                look(labels)
             except (ServerError, Unreachable):
                 self._over.wait(_PAUSE)
             except KubeError as error:
@@ -105,43 +125,49 @@ class Endings:
                 told = True
                 self._over.wait(_LONG_PAUSE)
 
-    def _watch(self) -> None:
-        for event in self._api.watch(POD, self._namespace, labels=pods_of(self._name), timeout=_SPAN):
-            note(self._api, self._namespace, self._name, [event.object])
+    def _watch(self, labels: str) -> None:
+        for event in self._api.watch(POD, self._namespace, labels=labels, timeout=_SPAN):
+            note(self._api, self._namespace, labels, [event.object], self._found)
             if self._over.is_set():
                 return
 
-    def _list(self) -> None:
-        note(self._api, self._namespace, self._name, self._api.list(POD, self._namespace, labels=pods_of(self._name)))
+    def _list(self, labels: str) -> None:
+        note(self._api, self._namespace, labels, self._api.list(POD, self._namespace, labels=labels), self._found)
         self._over.wait(_PAUSE)
 
 
-def note(api: KubeApi, namespace: str, name: str, pods: Iterable[Mapping[str, Any]]) -> None:
-    """Remember which containers of the TrainJob's *pods* ended badly."""
+def note(api: KubeApi, namespace: str, labels: str, pods: Pods, found: Callable[[Pods], list[Ending]]) -> None:
+    """Remember what *found* says that ended badly of *pods*, which are those with these *labels*."""
     for pod in pods:
-        if found := endings([pod]):
-            _noted[api.server, namespace, name][pod["metadata"]["name"]] = found
+        if ended := found([pod]):
+            _noted[api.server, namespace, labels][pod["metadata"]["name"]] = ended
 
 
-def noted(api: KubeApi, namespace: str, name: str) -> str:
-    """Say which containers of the TrainJob have been seen to end badly, the first ones first, and what helps."""
-    found = [each for of_pod in _found(api.server, namespace, name).values() for each in of_pod]
+def noted(api: KubeApi, namespace: str, labels: str, *, since: str = "") -> str:
+    """
+    Say which containers of the pods with *labels* have been seen to end badly, the first ones first, and what helps.
+
+    Args:
+        since: leave out what ended before; a time as Kubernetes writes it.
+    """
+    seen = (each for of_pod in _found(api.server, namespace, labels).values() for each in of_pod)
+    found = [each for each in seen if not each.at or each.at >= since]
     more = [f"and {len(found) - _SHOWN} more containers"] if len(found) > _SHOWN else []
     advice = dict.fromkeys(each.advice for each in found[:_SHOWN] if each.advice)
     return "; ".join([*map(str, found[:_SHOWN]), *more, *advice])
 
 
-def failed_pods(server: str, namespace: str, name: str) -> list[str]:
-    """Name the pods of the TrainJob that have been seen to end badly, the first ones first."""
-    return list(_found(server, namespace, name))
+def failed_pods(server: str, namespace: str, labels: str) -> list[str]:
+    """Name the pods with *labels* that have been seen to end badly, the first ones first."""
+    return list(_found(server, namespace, labels))
 
 
-def _found(server: str, namespace: str, name: str) -> Mapping[str, list[Ending]]:
+def _found(server: str, namespace: str, labels: str) -> Mapping[str, list[Ending]]:
     # A copy: another thread may be noting.
-    return dict(_noted.get((server, namespace, name), {}))
+    return dict(_noted.get((server, namespace, labels), {}))
 
 
-def endings(pods: Iterable[Mapping[str, Any]]) -> list[Ending]:
+def endings(pods: Pods) -> list[Ending]:
     """Give what ended badly of *pods*: containers, or a pod that was taken away."""
     found = []
     for pod in pods:
@@ -152,7 +178,8 @@ def endings(pods: Iterable[Mapping[str, Any]]) -> list[Ending]:
         for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
             if ended := _ended(container):
                 reason, message = ended.get("reason") or "Error", ended.get("message") or ""
-                found.append(Ending(name, container["name"], reason, message, ended.get("exitCode")))
+                at = ended.get("finishedAt") or ""
+                found.append(Ending(name, container["name"], reason, message, ended.get("exitCode"), at))
     return found
 
 

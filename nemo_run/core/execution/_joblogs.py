@@ -17,7 +17,7 @@ from nemo_run._kube.logs import LogFollower
 from nemo_run._kube.resources import POD, TRAINJOB
 from nemo_run._kube.tail import has_started, node_index
 from nemo_run.core.execution import _progress
-from nemo_run.core.execution._endings import Endings, pods_of
+from nemo_run.core.execution._endings import Endings, endings, pods_of
 from nemo_run.core.execution._looks import Looks
 from nemo_run.core.execution._ranklog import RankLog
 from nemo_run.core.execution._trainjob import TARGET_JOB, Phase, phase, untouched
@@ -47,7 +47,7 @@ def follow(
 ) -> None:
     """Give *write* each line of each node of the TrainJob *name* until it has ended."""
     with (
-        Endings(api, executor.namespace, name),
+        Endings(api, executor.namespace, lambda: pods_of(name), endings),
         Looks(api, executor.namespace, name, executor.experiment_id) as looks,
     ):
         _follower(executor, api, name, write=write, on_state=on_state, look=looks.job, persist=True).run()
@@ -157,7 +157,7 @@ def streamed(executor: KubeflowExecutor, api: KubeApi, name: str) -> Iterator[st
 
     def run() -> None:
         try:
-            with Endings(api, executor.namespace, name):
+            with Endings(api, executor.namespace, lambda: pods_of(name), endings):
                 following.run()
         except Exception as error:
             hand_over(error)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nemo_run._kube.resources import EVENT, POD, TRAINJOB
 from nemo_run._kube.startup import SILENT, startup, trouble, with_trouble
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock, poll_until
-from nemo_run.core.execution._endings import JOBSET_LABEL, note, noted, pods_of
+from nemo_run.core.execution._endings import JOBSET_LABEL, endings, note, noted, pods_of
 from nemo_run.core.execution._ownership import LAUNCH_ANNOTATION
 from nemo_run.core.execution._trainjob import phase, untouched
 from nemo_run.core.execution.kubeflow import JobReport, KubeflowJobState
@@ -193,8 +193,9 @@ class _Warnings:
 
 def why_failed(api: KubeApi, namespace: str, name: str) -> str:
     """Say which container of which pod ended how, now or when somebody last looked; nothing where nobody saw it."""
-    note(api, namespace, name, _pods(api, namespace, pods_of(name)))
-    return noted(api, namespace, name)
+    labels = pods_of(name)
+    note(api, namespace, labels, _pods(api, namespace, labels), endings)
+    return noted(api, namespace, labels)
 
 
 def _pods(api: KubeApi, namespace: str, labels: str) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ COMMAND_ANNOTATION = "nemo-run/command"
 CODE_ANNOTATION = "nemo-run/code-dir"
 CLUSTER_LABEL = "ray.io/cluster"
 NODE_LABEL = "ray.io/node-type"
+GROUP_LABEL = "ray.io/group"
 
 COMMAND_SHOWN = 4096
 """Characters of the command that the annotation shows: all annotations together may have 256 KiB."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nemo_run._kube.startup import startup
-from nemo_run.core.execution._rayjob import NODE_LABEL
+from nemo_run.core.execution._endings import Ending, endings
+from nemo_run.core.execution._rayjob import GROUP_LABEL, NODE_LABEL, SUBMITTER_CONTAINER
 
 UNKNOWN = "UNKNOWN"
 """What stands for a status that KubeRay has not written yet."""
@@ -33,11 +34,23 @@ class JobPhase:
     """The RayCluster that it runs on now."""
     mode: str = ""
     """How it is submitted (``spec.submissionMode``); empty is KubeRay's default, a Job's pod."""
+    started: str = ""
+    """When KubeRay took it up, as Kubernetes writes it."""
+    endings: str = ""
+    """Which of its containers ended badly, and what helps; KubeRay says nothing of it."""
 
     def __str__(self) -> str:
         text = f"{self.deployment}/{self.job_status}"
         why = ": ".join(part for part in (self.reason, self.message.partition("\n")[0]) if part)
-        return f"{text} ({why})" if why else text
+        told = "; ".join(part for part in (why, self.endings) if part)
+        return f"{text} ({told})" if told else text
+
+    @property
+    def full_message(self) -> str:
+        """KubeRay's message, which may end with the job's output, and a line on the containers that ended badly."""
+        if not self.endings:
+            return self.message
+        return "\n".join(part for part in (self.message.rstrip("\n"), self.endings) if part)
 
     def as_status(self) -> dict[str, Any]:
         """Give what ``status()`` returns."""
@@ -45,7 +58,7 @@ class JobPhase:
             "jobStatus": self.job_status,
             "jobDeploymentStatus": self.deployment,
             "reason": self.reason,
-            "message": self.message,
+            "message": self.full_message,
             "rayClusterName": self.cluster,
         }
 
@@ -81,6 +94,7 @@ def job_phase(job: Mapping[str, Any]) -> JobPhase:
         status.get("message") or "",
         status.get("rayClusterName") or "",
         (job.get("spec") or {}).get("submissionMode") or "",
+        status.get("startTime") or "",
     )
 
 
@@ -94,6 +108,48 @@ def vanished(last: JobPhase, *, by_us: bool) -> JobPhase:
         return last
     who = "stopped" if by_us else "deleted outside nemo_run"
     return JobPhase("CANCELLED", True, "STOPPED", "Failed", "Deleted", f"{who}; last seen: {last}", last.cluster)
+
+
+def job_endings(pods: Iterable[Mapping[str, Any]]) -> list[Ending]:
+    """
+    Give what ended badly of the *pods* of a RayJob's cluster by itself.
+
+    KubeRay deletes the cluster of a job that has ended, and what its containers
+    make of that says nothing; nor does the exit code of a submitter, which is
+    that of the job.
+    """
+    found = []
+    for pod in pods:
+        limit, requests = _memory_fields(pod)
+        for each in endings([_before_deletion(pod)]):
+            if (each.container, each.reason) != (SUBMITTER_CONTAINER, "Error"):
+                found.append(replace(each, limit=limit, requests=requests))
+    return found
+
+
+def _memory_fields(pod: Mapping[str, Any]) -> tuple[str, str]:
+    """Name what limits and what guarantees the memory of *pod*."""
+    labels = pod["metadata"].get("labels") or {}
+    if labels.get(NODE_LABEL) == "head":
+        return "head_memory", "head_memory"
+    group = f"of worker group {labels.get(GROUP_LABEL)}"
+    return f"memory_limits {group}", f"memory_requests {group}"
+
+
+def _before_deletion(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give *pod* without how its containers ended after somebody deleted it; that memory ran out is nobody's doing."""
+    status = pod.get("status") or {}
+    if not pod["metadata"].get("deletionTimestamp"):
+        return pod
+    kept = {}
+    for key in ("initContainerStatuses", "containerStatuses"):
+        kept[key] = [entry if _out_of_memory(entry) else {**entry, "state": {}} for entry in status.get(key) or ()]
+    return {**pod, "status": {**status, **kept}}
+
+
+def _out_of_memory(container: Mapping[str, Any]) -> bool:
+    ended = (container.get("state") or {}).get("terminated") or {}
+    return bool(ended.get("reason") == "OOMKilled")
 
 
 @dataclass(frozen=True)

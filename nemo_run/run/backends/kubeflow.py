@@ -17,7 +17,7 @@ from nemo_run._kube.resources import TRAINJOB
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
 from nemo_run.config import get_nemorun_home
 from nemo_run.core.execution._creation import REFUSED, taken_back
-from nemo_run.core.execution._endings import failed_pods
+from nemo_run.core.execution._endings import failed_pods, pods_of
 from nemo_run.core.execution._launched import Launched
 from nemo_run.core.execution._ranklog import ALL_RANKS
 from nemo_run.core.execution._session import deleted_here
@@ -351,7 +351,8 @@ class KubeflowBackend:
 
 def _show_failure(record: AppRecord, following: Following, watcher: Watcher) -> None:
     """Show the last lines of the pod that failed first, where they are none of those that are shown anyway."""
-    for pod in failed_pods(record.facts.get("server", ""), record.facts.get("namespace", ""), record.job_name)[:1]:
+    server, namespace = record.facts.get("server", ""), record.facts.get("namespace", "")
+    for pod in failed_pods(server, namespace, pods_of(record.job_name))[:1]:
         source, lines = following.last_lines(pod)
         if lines:
             watcher.state(f"the last lines of pod {pod}:")

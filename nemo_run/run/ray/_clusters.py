@@ -172,7 +172,12 @@ def _check(api: KubeApi, cluster: Json) -> None:
 
 def pods_of(api: KubeApi, namespace: str, name: str) -> list[Json]:
     """List the pods of a RayCluster."""
-    return api.list(POD, namespace, labels=f"{CLUSTER_LABEL}={name}")
+    return api.list(POD, namespace, labels=labels_of(name))
+
+
+def labels_of(name: str) -> str:
+    """Give the labels of all pods of the RayCluster *name*."""
+    return f"{CLUSTER_LABEL}={name}"
 
 
 def head_of(api: KubeApi, namespace: str, name: str) -> str:
@@ -182,7 +187,7 @@ def head_of(api: KubeApi, namespace: str, name: str) -> str:
     Raises:
         NotFound: there is none that runs.
     """
-    pods = api.list(POD, namespace, labels=f"{CLUSTER_LABEL}={name},{NODE_LABEL}=head")
+    pods = api.list(POD, namespace, labels=f"{labels_of(name)},{NODE_LABEL}=head")
     for pod in pods:
         if (pod.get("status") or {}).get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp"):
             found: str = pod["metadata"]["name"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -15,7 +16,8 @@ from nemo_run._kube.resources import RAYCLUSTER, RAYJOB
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
 from nemo_run.core._masking import masked
 from nemo_run.core.execution import _creation
-from nemo_run.core.execution._raystate import JobPhase, job_phase, readiness
+from nemo_run.core.execution._endings import Endings, note, noted
+from nemo_run.core.execution._raystate import JobPhase, job_endings, job_phase, readiness
 from nemo_run.exceptions import ConfigError, KubeError, NotFound, Rejected
 from nemo_run.run.ray import _clusters, _objects
 
@@ -109,7 +111,7 @@ def _place(mount: Mapping[str, Any]) -> Json:
 
 def look(api: KubeApi, namespace: str, name: str) -> JobPhase:
     """
-    Give where the RayJob is in its life.
+    Give where the RayJob is in its life and, if it failed, of what as far as its pods say.
 
     Raises:
         NotFound: it is not there.
@@ -117,13 +119,43 @@ def look(api: KubeApi, namespace: str, name: str) -> JobPhase:
     job = api.get(RAYJOB, namespace, name)
     phase = job_phase(job)
     if job.get("status"):
-        return phase
+        return replace(phase, endings=_endings_of(api, namespace, name, phase)) if phase.state == "FAILED" else phase
     # KubeRay up to 1.4 tells of an invalid RayJob by an event alone.
     text = _objects.refused(job, _objects.events_of(api, RAYJOB, namespace, name))
     if not text:
         return phase
     reason, _, message = text.partition(": ")
     return JobPhase("FAILED", True, phase.job_status, "ValidationFailed", reason, message)
+
+
+def witness(api: KubeApi, namespace: str, last: Callable[[], JobPhase | None]) -> Endings:
+    """
+    Note how the containers of a RayJob end for as long as the ``with`` block lasts.
+
+    The cluster may be gone as soon as the job has failed, and each retry has another one.
+
+    Args:
+        last: gives where the job was when somebody last looked.
+    """
+
+    def labels() -> str:
+        phase = last()
+        return _clusters.labels_of(phase.cluster) if phase and phase.cluster else ""
+
+    return Endings(api, namespace, labels, job_endings)
+
+
+def _endings_of(api: KubeApi, namespace: str, name: str, phase: JobPhase) -> str:
+    """Say which container of which pod ended how, now or when somebody last looked; nothing where nobody saw it."""
+    if not phase.cluster:
+        return ""
+    labels = _clusters.labels_of(phase.cluster)
+    try:
+        note(api, namespace, labels, _clusters.pods_of(api, namespace, phase.cluster), job_endings)
+    except KubeError as error:
+        logger.info("cannot look which containers of RayJob %s failed: %s", name, error)
+    # A cluster that was there before has pods that ended before.
+    return noted(api, namespace, labels, since=phase.started)
 
 
 def waits_for(api: KubeApi, namespace: str, name: str, phase: JobPhase) -> str:

@@ -35,7 +35,7 @@ def job_text(namespace: str, name: str, phase: JobPhase, *, code_dir: str, waits
         "Name": name,
         "Job status": phase.job_status,
         "Deployment status": phase.deployment,
-        "Reason": ": ".join(part for part in (phase.reason, phase.message) if part),
+        "Reason": ": ".join(part for part in (phase.reason, phase.full_message) if part),
         "Waits for": waits_for,
         "Ray cluster": phase.cluster,
         "Code": code_dir,

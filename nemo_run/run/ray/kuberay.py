@@ -489,7 +489,7 @@ class KubeRayJob:
     def _followed(self, log: _logs.JobLog, *, timeout: float | None = None) -> _raystate.JobPhase:
         """Follow to the end; interrupted, say how to come back to the job, which goes on."""
         try:
-            with sigterm_interrupts():
+            with sigterm_interrupts(), _jobs.witness(self._connect(), self._namespace, lambda: self._last):
                 return log.follow(timeout=timeout)
         except KeyboardInterrupt as error:
             again = f"RayJob(name={self.name!r}, executor=…)"

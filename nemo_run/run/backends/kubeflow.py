@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -518,17 +519,28 @@ def _last_state(entry: Mapping[str, Any]) -> AppState:
 
 
 def _restored(app_id: str, entry: Mapping[str, Any], experiment_id: str, task: str) -> KubeflowExecutor | None:
-    import fiddle as fdl
-
+    job_dir, context, name, uid, launch_id = (
+        entry.get(key) or "" for key in ("job_dir", "context", "job_name", "uid", "launch_id")
+    )
+    name = name or app_id.rpartition("___")[2]
     try:
-        executor: KubeflowExecutor = fdl.build(_unknown_classes.restored(entry["executor"]))
+        return _built(entry["executor"], experiment_id, task, job_dir, context, name, uid, launch_id)
     except Exception as error:  # whatever a class of the user's raises while it is imported
         logger.warning("%s: its executor cannot be read any more: %s", app_id, error)
         return None
-    job_dir = Path(entry.get("job_dir") or executor.job_dir)
-    executor.assign(experiment_id, str(job_dir.parent), task, job_dir.name)
+
+
+@lru_cache(maxsize=1024)
+def _built(
+    text: str, experiment_id: str, task: str, job_dir: str, context: str, name: str, uid: str, launch_id: str
+) -> KubeflowExecutor:
+    """Build the executor of a record once: each round of a status asks for those of all jobs."""
+    import fiddle as fdl
+
+    executor: KubeflowExecutor = fdl.build(_unknown_classes.restored(text))
+    directory = Path(job_dir or executor.job_dir)
+    executor.assign(experiment_id, str(directory.parent), task, directory.name)
     # The context of that time: "current" may be another cluster by now.
-    executor.context = executor.context or entry.get("context") or None
-    name, uid, launch_id = (entry.get(key) or "" for key in ("job_name", "uid", "launch_id"))
-    executor._session.remember(task, Launched(executor.namespace, name or app_id.rpartition("___")[2], uid, launch_id))
+    executor.context = executor.context or context or None
+    executor._session.remember(task, Launched(executor.namespace, name, uid, launch_id))
     return executor

@@ -2,7 +2,7 @@
 
 import copy
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nemo_run._kube.layout import WorkdirLayout
@@ -68,7 +68,7 @@ def unlinked(path):
     return walked
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a loaded machine
 @given(fields=FIELDS, others=st.lists(MOUNTS, max_size=3))
 def test_a_layout_is_sound_or_refused(fields, others):
     before = copy.deepcopy((fields, others))

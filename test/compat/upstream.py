@@ -25,7 +25,8 @@ def environment(version: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists() or not (directory / "bin" / "python").exists():
             shutil.rmtree(directory, ignore_errors=True)
-            _call(sys.executable, "-m", "venv", str(directory))
+            # Of the interpreter itself: one made from another environment (Python 3.10) ends with that.
+            _call(os.path.realpath(sys.executable), "-m", "venv", str(directory))
             pip = (
                 str(directory / "bin" / "python"),
                 "-m",

@@ -168,7 +168,9 @@ def test_a_performance_launcher_retries_a_failure_that_comes_and_goes(bench, tmp
         "token": "hf_abc",
         "run": "run-llama",
     }
-    shown = re.findall(r"^llama_2x2/(\d) \[default(\d)\]", done.stdout, re.MULTILINE)
+    # Of the first attempt, which failed, the last lines of the pod that failed first are shown too.
+    last_attempt = done.stdout.rpartition("Entering Experiment")[2]
+    shown = re.findall(r"^llama_2x2/(\d) \[default(\d)\]", last_attempt, re.MULTILINE)
     assert set(shown) == {("0", "0"), ("1", "1")}
     assert done.stderr.count("DeprecationWarning: workdir_pvc") == 1
     (ignored,) = set(re.findall(r"WARNING:.*hostIPC.*", done.stderr))

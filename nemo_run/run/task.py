@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Any
 
-from nemo_run.config import Config, Partial, Script
+from nemo_run.config import Config, Partial, Script, misspelt
 from nemo_run.core.execution.base import Executor
 from nemo_run.exceptions import JobFailed
+
+logger = logging.getLogger("nemo_run")
 
 
 def direct_run_fn(task: Any, dryrun: bool = False) -> None:
@@ -27,6 +30,8 @@ def direct_run_fn(task: Any, dryrun: bool = False) -> None:
     if dryrun:
         dryrun_fn(task, build=not isinstance(task, Script))
     elif isinstance(task, Script):
+        for mistake in misspelt(task):
+            logger.warning(mistake)
         _execute(task)
     else:
         fdl.build(task)()

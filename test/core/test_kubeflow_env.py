@@ -151,6 +151,11 @@ def test_a_variable_may_have_any_source_of_kubernetes(source):
     assert env_of(KubeflowExecutor(env_list=[entry])) == [entry]
 
 
+def test_a_field_without_a_value_loses_nothing():
+    entry = {"name": "W", "value": "1", "value_from": None}
+    assert env_of(KubeflowExecutor(env_list=[entry])) == [{"name": "W", "value": "1"}]
+
+
 @pytest.mark.parametrize(
     "name", ["PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"]
 )

@@ -59,6 +59,13 @@ def test_a_misspelt_attribute_of_a_script_is_told(caplog):
     assert warnings(caplog) == ["t: Script has no field 'arg'; did you mean 'args'?"]
 
 
+def test_a_misspelt_attribute_is_told_where_a_script_runs_in_this_process_too(caplog):
+    script = run.Script(inline="true")
+    script.entry_point = "sh"
+    run.run(script)
+    assert warnings(caplog) == ["Script has no field 'entry_point'; did you mean 'entrypoint'?"]
+
+
 def test_a_misspelt_attribute_of_a_ray_cluster_or_its_workers_is_told(caplog):
     group = run.core.execution.kuberay.KubeRayWorkerGroup(group_name="w")
     executor = run.core.execution.kuberay.KubeRayExecutor(image="ray", worker_groups=[group])

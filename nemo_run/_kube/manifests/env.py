@@ -85,8 +85,9 @@ def _check_fields(entry: Mapping[str, Any], argument: str) -> None:
 
 def _check_known(given: Mapping[str, Any], known: Sequence[str], argument: str, what: str) -> None:
     plain = {name.lower(): name for name in known}
-    for field in given:
-        if field not in known:
+    for field, value in given.items():
+        # The to_dict() of Kubernetes' own client has snake-case names, and None for what is not set.
+        if field not in known and value is not None:
             near = difflib.get_close_matches(str(field).replace("_", "").lower(), plain, n=1)
             hint = f"write {plain[near[0]]!r}" if near else f"it has {', '.join(known)}"
             raise ConfigError(argument, field, f"{what} has no field {field!r}; {hint}")

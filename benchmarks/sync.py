@@ -15,13 +15,13 @@ import argparse
 import asyncio
 import json
 import os
-import random
 import re
 import resource
 import shutil
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -33,21 +33,24 @@ from nemo_run._kube.exec import PodRef
 from nemo_run._kube.layout import WorkdirLayout
 from nemo_run._kube.manifests.mover import mover_pod
 from nemo_run._kube.mover import data_mover
-from nemo_run._kube.transfer import fetch_tree, send_tree
+from nemo_run._kube.pack import pack, planned
+from nemo_run._kube.transfer import directory_files, fetch_tree, send_tree
 
 INSIDE = "NEMO_RUN_LOCAL_KUBE"
 MOUNT = PurePosixPath("/nemo_run")
 
 
 def plant(root: Path, files: int = 2000, size: int = 50_000_000) -> None:
-    """Write *files* that look like source code, *size* bytes together, the same each time."""
-    letters = random.Random(1)
-    words = ["".join(letters.choices("abcdefghijklmnopqrstuvwxyz_", k=letters.randint(2, 12))) for _ in range(5000)]
+    """Write *files* of Python source, *size* bytes together: what the standard library holds, cut evenly."""
+    library = Path(sysconfig.get_path("stdlib"))
+    modules = (path for path in sorted(library.rglob("*.py")) if "site-packages" not in path.parts)
+    text = b"".join(path.read_bytes() for path in modules)
+    text *= size // len(text) + 1
+    each = size // files
     for index in range(files):
         place = root / f"package_{index % 50}"
         place.mkdir(parents=True, exist_ok=True)
-        text = " ".join(letters.choices(words, k=size // files // 8))
-        (place / f"module_{index}.py").write_text(text.ljust(size // files)[: size // files])
+        (place / f"module_{index}.py").write_bytes(text[index * each : (index + 1) * each])
 
 
 def median(action: Callable[[], object], runs: int) -> float:
@@ -69,18 +72,16 @@ def compare(api: KubeApi, pod: PodRef, scratch: Path, runs: int) -> None:
     source, spool, back = scratch / "source", scratch / "spool", scratch / "back"
     plant(source)
     size = sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
-    wire = {False: 0, True: 0}
 
     def send(compress: bool) -> None:
-        def progress(_: int, whole: int) -> None:
-            wire[compress] = whole
-
-        send_tree(api, pod, source, MOUNT / "ours", spool_dir=spool, compress=compress, progress=progress)
+        send_tree(api, pod, source, MOUNT / "ours", compress=compress)
 
     for compress in (False, True):
         name = "gzip" if compress else "plain"
         show(f"sync, {name}", median(lambda compress=compress: send(compress), runs), size)
-        print(f"{'':<44}{wire[compress] / 1e6:8.1f} MB on the wire")
+        with tempfile.TemporaryFile() as archive:
+            pack(planned(directory_files(source)), archive, last="end", compress=compress)
+            print(f"{'':<44}{archive.tell() / 1e6:8.1f} MB on the wire")
     show(
         "fetch, plain",
         median(lambda: fetch_tree(api, pod, MOUNT / "ours", back, spool_dir=spool, compress=False), runs),
@@ -120,10 +121,10 @@ def child(namespace: str, name: str, container: str, scratch: str) -> None:
     small = Path(scratch) / "small"
     small.mkdir()
     (small / "file").touch()
-    send_tree(api, pod, small, MOUNT / "small", spool_dir=small)
+    send_tree(api, pod, small, MOUNT / "small")
     idle = peak()
     start = time.perf_counter()
-    send_tree(api, pod, Path(scratch) / "big", MOUNT / "big", spool_dir=small)
+    send_tree(api, pod, Path(scratch) / "big", MOUNT / "big")
     seconds = time.perf_counter() - start
     print(json.dumps([seconds, idle, peak()]))
 

@@ -45,6 +45,8 @@ LAST_WORDS = 5.0
 _DATA: Final = 0
 _ERROR: Final = 1
 _READ = 64 * 1024
+_REFUSAL = 1.0
+"""Seconds in which a server that has opened the channels says that nothing listens on the port."""
 _STEP = 0.5
 
 
@@ -256,7 +258,7 @@ def check(way: Door, *, patience: float = 10.0, clock: Clock = SYSTEM_CLOCK) -> 
         ports = Ports()
         reader = frames.FrameReader()
         deadline = time.monotonic() + patience
-        remote.settimeout(_STEP)
+        remote.settimeout(_REFUSAL)
         while not ports.trouble and time.monotonic() < deadline:
             try:
                 data = remote.recv(_READ)

@@ -219,9 +219,6 @@ class Front:
             writer.transport.abort()
         await asyncio.sleep(0.05)
 
-    async def _stop(self) -> None:
-        self._server.close()
-
     def _choose(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         if self._bad and self._armed():
             self._bad -= 1

@@ -288,8 +288,8 @@ class KubeflowExecutor(Executor):
         command = ["/bin/bash", str(layout.launch_script)]
         name = self._trainjob_name(job_name)
         body = self.get_job_body(name, command)
-        _runtime.check_runtime(api, body)
         _submit.check_rights(api, self.namespace)
+        _runtime.check_runtime(api, body)
         _submit.create(api, body, dry_run=True, **self._handling(name, command))
         self._session.checked = True
         _workspace.prepare(self, api)
@@ -319,8 +319,8 @@ class KubeflowExecutor(Executor):
         trainjob = self._trainjob_name(name)
         body = self.get_job_body(trainjob, cmd)
         if not self._session.checked:
-            _runtime.check_runtime(api, body)
             _submit.check_rights(api, self.namespace)
+            _runtime.check_runtime(api, body)
         job = Launched(self.namespace, trainjob, launch_id=secrets.token_hex(16))
         body["metadata"].setdefault("annotations", {})[_ownership.LAUNCH_ANNOTATION] = job.launch_id
         handling = self._handling(trainjob, cmd)

@@ -9,6 +9,7 @@ import pytest
 from local_runs import states
 
 import nemo_run as run
+from nemo_run.core.execution.kuberay import KubeRayExecutor, KubeRayWorkerGroup
 from nemo_run.exceptions import ConfigError, ExperimentError, ExperimentNotFound
 
 
@@ -67,8 +68,8 @@ def test_a_misspelt_attribute_is_told_where_a_script_runs_in_this_process_too(ca
 
 
 def test_a_misspelt_attribute_of_a_ray_cluster_or_its_workers_is_told(caplog):
-    group = run.core.execution.kuberay.KubeRayWorkerGroup(group_name="w")
-    executor = run.core.execution.kuberay.KubeRayExecutor(image="ray", worker_groups=[group])
+    group = KubeRayWorkerGroup(group_name="w")
+    executor = KubeRayExecutor(image="ray", worker_groups=[group])
     executor.head_cpus, group.replica = "1", 2
     executor.get_cluster_body("c")
     assert warnings(caplog) == [

@@ -81,9 +81,8 @@ def run_exec(
     """
     Run *command* in *pod* and return how it ended, whatever its exit code.
 
-    Each item of *stdin* is one frame (64 KiB is a good size); an empty one means that there is nothing
-    yet, and is to come after a short wait. Where the server speaks only v4, the command never sees the
-    end of its input: it must know how much to read.
+    Each item of *stdin* is one frame (64 KiB is a good size). Where the server speaks only v4,
+    the command never sees the end of its input: it must know how much to read.
     *timeout* is the longest time in which no byte moves either way, *idle_timeout* that without a
     sign of life, by default ``SILENCE.command``.
 
@@ -131,7 +130,6 @@ class _Stream:
         self._control: deque[bytes] = deque()
         self._pending = memoryview(b"")
         self._pending_is_input = False
-        self._starved = False
         self._end: Exit | None = None
         self._closed = False
         self._deaf = False
@@ -181,8 +179,6 @@ class _Stream:
 
     def _pause(self) -> float:
         """Give the seconds until time must be looked at again; none if TLS holds bytes that no selector sees."""
-        if self._starved:
-            return 0  # the input has waited already
         if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
             return 0
         limits = [self._idle_timeout / 3, _LAST_WORDS / 2 if self._end else 10.0]
@@ -192,23 +188,22 @@ class _Stream:
 
     def _load(self) -> None:
         """Take the next frame to send, answers to pings first; none once the command has ended."""
-        self._starved = False
         if self._pending or self._deaf:
             return
         if self._control:
             self._pending = memoryview(self._control.popleft())
             self._pending_is_input = False
         elif self._end is None and (message := next(self._stdin, None)) is not None:
-            self._starved = not message
-            self._pending = memoryview(_frame(frames.BINARY, message) if message else b"")
+            self._pending = memoryview(_frame(frames.BINARY, message))
             self._pending_is_input = True
 
     def _messages(self, stdin: Iterable[bytes] | None) -> Iterator[bytes]:
-        """Give the messages that carry the command's input, empty ones while it has none, and the one for its end."""
+        """Give the messages that carry the command's input, and the one that ends it."""
         if stdin is None:
             return
         for data in stdin:
-            yield self._channels.stdin(data) if data else b""
+            if data:
+                yield self._channels.stdin(data)
         if (end := self._channels.stdin_end()) is not None:
             yield end
 

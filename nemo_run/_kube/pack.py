@@ -8,15 +8,14 @@ workload must both work with the files; owners are left to who unpacks.
 
 from __future__ import annotations
 
-import errno
 import gzip
 import logging
 import os
 import stat
 import tarfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -26,102 +25,58 @@ from nemo_run.exceptions import TransferError
 logger = logging.getLogger(__name__)
 
 
-Member = tuple[tarfile.TarInfo, Path | None]
-"""What goes into an archive, and the file whose content it has."""
-
-
 @dataclass(frozen=True)
-class Plan:
-    """What goes into an archive: files (and links), their bytes, and every directory, parents first."""
+class Packed:
+    """What an archive holds: files (and links), their bytes, and every directory, parents first."""
 
     files: int
     bytes: int
     directories: tuple[PurePosixPath, ...]
-    members: Sequence[Member] = field(default=(), compare=False, repr=False)
 
 
-def planned(files: Iterable[SourceFile]) -> Plan:
+def pack(files: Iterable[SourceFile], out: IO[bytes], *, last: str, compress: bool) -> Packed:
     """
-    Look at *files*, without reading them, and say what goes into their archive.
-
-    Raises:
-        TransferError: a file is not there or cannot be read; a path leads out of the archive.
-    """
-    sources = {source.path_in_archive: source.local for source in files}
-    planner = _Planner(_Places(sources))
-    for path, local in sorted(sources.items()):
-        planner.add(path, local)
-    return Plan(planner.files, planner.bytes, tuple(planner.directories), planner.members)
-
-
-def pack(
-    plan: Plan, out: IO[bytes], *, last: str, compress: bool, progress: Callable[[int], None] = lambda size: None
-) -> None:
-    """
-    Write the tar of *plan* to *out*, with an empty file called *last* at its end.
+    Write a tar of *files* to *out*, with an empty file called *last* at its end.
 
     GNU tar takes an archive that was cut between two members for a whole one and exits with 0.
     Only who finds *last* on the other side knows that all of it has arrived.
-    *progress* is told of the bytes of files as they are read.
 
     Raises:
         TransferError: a file cannot be read, or gets shorter meanwhile.
     """
+    sources = {source.path_in_archive: source.local for source in files}
     try:
-        with ExitStack() as stack:
-            raw = (
-                stack.enter_context(gzip.GzipFile("", "wb", compresslevel=1, fileobj=out, mtime=0)) if compress else out
-            )
-            tar = stack.enter_context(
-                tarfile.open(
-                    mode="w",
-                    fileobj=raw,
-                    format=tarfile.GNU_FORMAT,
-                    encoding="utf-8",
-                    errors="surrogateescape",
-                )
-            )
-            for member, local in plan.members:
-                _write(tar, member, local, progress)
-            tar.addfile(_member(last, 0o644))
+        packer = _packed(sources, out, last, compress)
     except OSError as error:
         raise TransferError(f"cannot write the archive: {error}") from error
+    return Packed(packer.files, packer.bytes, tuple(packer.directories))
 
 
-def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, local: Path | None, progress: Callable[[int], None]) -> None:
-    if local is None:
-        tar.addfile(member)
-        return
-    try:
-        with local.open("rb") as content:
-            facts = os.fstat(content.fileno())
-            member.mode = 0o755 if facts.st_mode & 0o111 else 0o644
-            member.size = facts.st_size
-            member.mtime = int(facts.st_mtime)
-            tar.addfile(member, _Counted(content, progress))
-    except OSError as error:
-        raise TransferError(f"cannot pack {local}: {error}") from error
+def _packed(sources: Mapping[PurePosixPath, Path], out: IO[bytes], last: str, compress: bool) -> _Packer:
+    with ExitStack() as stack:
+        raw = stack.enter_context(gzip.GzipFile("", "wb", compresslevel=1, fileobj=out, mtime=0)) if compress else out
+        tar = stack.enter_context(
+            tarfile.open(
+                mode="w",
+                fileobj=raw,
+                format=tarfile.GNU_FORMAT,
+                encoding="utf-8",
+                errors="surrogateescape",
+            )
+        )
+        packer = _Packer(tar, _Places(sources))
+        for path, local in sorted(sources.items()):
+            packer.add(path, local)
+        tar.addfile(_member(last, 0o644))
+    return packer
 
 
-@dataclass(frozen=True)
-class _Counted:
-    """A file that tells how much of it is read."""
+class _Packer:
+    """Adds members, each after its parent directories, and counts them."""
 
-    content: IO[bytes]
-    progress: Callable[[int], None]
-
-    def read(self, size: int = -1) -> bytes:
-        data = self.content.read(size)
-        self.progress(len(data))
-        return data
-
-
-class _Planner:
-    """Lists members, each after its parent directories, and counts them."""
-
-    def __init__(self, places: _Places) -> None:
+    def __init__(self, tar: tarfile.TarFile, places: _Places) -> None:
+        self._tar = tar
         self._places = places
-        self.members: list[Member] = []
         self.files = 0
         self.bytes = 0
         self.directories: dict[PurePosixPath, None] = {}
@@ -129,9 +84,8 @@ class _Planner:
     def add(self, path: PurePosixPath, local: Path) -> None:
         if path.is_absolute() or not path.parts or ".." in path.parts:
             raise TransferError(f"{str(path)!r} is no path below the destination ({local})")
-        if path.parent not in self.directories:
-            for parent in reversed(path.parents[:-1]):
-                self._directory(parent)
+        for parent in reversed(path.parents[:-1]):
+            self._directory(parent)
         try:
             self._add(path, local, local.lstat())
         except OSError as error:
@@ -141,7 +95,7 @@ class _Planner:
         if stat.S_ISDIR(facts.st_mode):
             self._directory(path)
         elif stat.S_ISREG(facts.st_mode):
-            self._file(path, local, facts.st_size)
+            self._file(path, local)
         elif stat.S_ISLNK(facts.st_mode):
             self._link(path, local, int(facts.st_mtime))
         else:
@@ -150,14 +104,17 @@ class _Planner:
     def _directory(self, path: PurePosixPath) -> None:
         if path not in self.directories:
             self.directories[path] = None
-            self.members.append((_member(str(path), 0o755, tarfile.DIRTYPE), None))
+            self._tar.addfile(_member(str(path), 0o755, tarfile.DIRTYPE))
 
-    def _file(self, path: PurePosixPath, local: Path, size: int) -> None:
-        if not os.access(local, os.R_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        self.members.append((_member(str(path), 0o644), local))
+    def _file(self, path: PurePosixPath, local: Path) -> None:
+        with local.open("rb") as content:
+            facts = os.fstat(content.fileno())
+            member = _member(str(path), 0o755 if facts.st_mode & 0o111 else 0o644)
+            member.size = facts.st_size
+            member.mtime = int(facts.st_mtime)
+            self._tar.addfile(member, content)
         self.files += 1
-        self.bytes += size
+        self.bytes += facts.st_size
 
     def _link(self, path: PurePosixPath, local: Path, mtime: int) -> None:
         target = self._places.link(path, local)
@@ -174,11 +131,11 @@ class _Planner:
             member = _member(str(path), 0o777, tarfile.SYMTYPE)
             member.linkname = target
             member.mtime = mtime
-            self.members.append((member, None))
+            self._tar.addfile(member)
             self.files += 1
         else:
             logger.warning("%s is a link to %s, which is not among the files to send: sending its content", local, text)
-            self._file(path, local, local.stat().st_size)
+            self._file(path, local)
 
 
 class _Places:

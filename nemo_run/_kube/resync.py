@@ -288,7 +288,9 @@ def _send(
         if not chosen and not written:
             return 0
         everything = [*chosen, *written]
-        return send_tree(api, pod, everything, dest, around=around, progress=progress, clock=clock).bytes
+        return send_tree(
+            api, pod, everything, dest, spool_dir=spool_dir, around=around, progress=progress, clock=clock
+        ).bytes
 
 
 def _pieces(data: bytes) -> Iterator[bytes]:

@@ -1,13 +1,12 @@
 """
 Trees of files to and from a pod: tar over exec, both ways.
 
-On the way there the archive is packed while it is sent, in pieces whose length
-stands before them: v4 cannot end a command's input. On the way back it is
-spooled to a file without a name. Memory stays constant both ways. "Done" is the
+The archive is spooled to a file without a name first, so that its length is
+known, memory stays constant and another try can begin at once. "Done" is the
 far side's exit code, and nothing else: on the way there its last act is to
 remove the archive's last member, on the way back to write a token.
 
-The far side needs a POSIX sh, tar, and what comes with dd (head, mkdir, rm).
+The far side needs a POSIX sh, tar, and what comes with head (mkdir, rm).
 """
 
 from __future__ import annotations
@@ -17,16 +16,15 @@ import logging
 import secrets
 import tempfile
 import zlib
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-from nemo_run._kube.ahead import written
 from nemo_run._kube.exec import Broken, ExecResult, PodRef, run_exec
-from nemo_run._kube.pack import Plan, pack, planned
+from nemo_run._kube.pack import Packed, pack
 from nemo_run._kube.tree import SourceFile, directory_files, workdir_files
 from nemo_run._kube.unpack import Fetched, Skip, unpack
 from nemo_run._kube.waiting import SYSTEM_CLOCK, Clock
@@ -73,15 +71,14 @@ cd "$1"
 """
 
 # A directory of ours that is a link over there (left by someone, to somewhere) gives way to a directory: busybox
-# tar would write through it. `read` takes one byte at a time, so that what follows is left to `dd`, which takes as many
-# as it is told, where busybox's `head` takes more.
+# tar would write through it. `read` takes one byte at a time, so that what follows is left to `head`.
 _RECEIVE = r"""
 while IFS= read -r d && [ -n "$d" ]; do
   case $d in *\\*) d=$(printf '%b.' "$d"); d=${d%.};; esac
   if [ -L "./$d" ]; then rm -f "./$d"; fi
 done
-while read -r n && [ "$n" -gt 0 ]; do dd bs="$n" count=1 iflag=fullblock status=none || exit; done | tar "$2" -
-rm "./$3"
+head -c "$2" | tar "$3" -
+rm "./$4"
 """
 
 # GNU tar ends with 1 where a file changed while it was read, with 2 on errors; busybox with 1 on errors.
@@ -119,6 +116,7 @@ def send_tree(
     files: Sequence[SourceFile] | Path,
     dest: PurePosixPath,
     *,
+    spool_dir: Path,
     compress: bool | None = None,
     around: Around | None = None,
     progress: Progress | None = None,
@@ -129,7 +127,7 @@ def send_tree(
 
     Executable bits, links inside the tree and empty directories are kept; owners are not. *dest*
     and the directories sent become real directories there, also where links were. *progress* is
-    told the bytes of the files that are on their way, and all of them.
+    told the bytes of the archive that are on their way, and all of them.
 
     Args:
         compress: gzip on the way; by default always, except to a server on this machine.
@@ -145,18 +143,19 @@ def send_tree(
     more = around or Around()
     script = "\n".join((_ENTER, more.before, _RECEIVE, more.after))
     last = f".nemo-run-{secrets.token_hex(8)}"
-    plan = planned(chosen)
-    _warn_if_big(plan)
-    command = _shell(script, str(dest), "xzof" if packing else "xof", last)
-    preface = more.lines + _preface(plan.directories)
+    with _spool(spool_dir) as spool:
+        packed = pack(chosen, spool, last=last, compress=packing)
+        size = spool.tell()
+        _warn_if_big(packed)
+        command = _shell(script, str(dest), str(size), "xzof" if packing else "xof", last)
+        preface = more.lines + _preface(packed.directories)
 
-    def attempt() -> ExecResult:
-        with closing(_stdin(plan, preface, last, packing, progress)) as stdin:
-            return run_exec(api, pod, command, stdin=stdin, timeout=STILL)
+        def attempt() -> ExecResult:
+            return run_exec(api, pod, command, stdin=_stdin(spool, size, preface, progress), timeout=STILL)
 
-    what = f"copying {plan.files} files to {dest} in pod {pod}"
-    _check(retried(attempt, what, clock), what)
-    return Sent(plan.files, plan.bytes)
+        what = f"copying {packed.files} files to {dest} in pod {pod}"
+        _check(retried(attempt, what, clock), what)
+    return Sent(packed.files, packed.bytes)
 
 
 def fetch_tree(
@@ -319,32 +318,17 @@ def escaped(path: PurePosixPath | str) -> str:
     return str(path).replace("\\", r"\\").replace("\n", r"\n")
 
 
-def _stdin(
-    plan: Plan, preface: bytes, last: str, compress: bool, progress: Progress | None
-) -> Generator[bytes, None, None]:
-    """Give *preface* and the archive, each piece of it after its length; empty items while there is none yet."""
-    yield from _frames(preface)
-    read = 0
-
-    def count(size: int) -> None:
-        nonlocal read
-        read += size
-
-    def write(out: IO[bytes]) -> None:
-        pack(plan, out, last=last, compress=compress, progress=count)
-
-    with closing(written(write)) as pieces:
-        for piece in pieces:
-            yield b"%d\n" % len(piece) if piece else b""
-            yield from _frames(piece)
-            if progress:
-                progress(min(read, plan.bytes), plan.bytes)
-    yield b"0\n"
-
-
-def _frames(data: bytes) -> Iterator[bytes]:
-    for start in range(0, len(data), _FRAME):
-        yield data[start : start + _FRAME]
+def _stdin(spool: IO[bytes], size: int, preface: bytes, progress: Progress | None) -> Iterator[bytes]:
+    for start in range(0, len(preface), _FRAME):
+        yield preface[start : start + _FRAME]
+    spool.seek(0)
+    sent = 0
+    while sent < size:
+        data = spool.read(_FRAME)
+        sent += len(data)
+        yield data
+        if progress:
+            progress(sent, size)
 
 
 @contextmanager
@@ -359,9 +343,9 @@ def _spool(directory: Path) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _warn_if_big(plan: Plan) -> None:
-    if plan.files >= MANY_FILES or plan.bytes >= MANY_BYTES:
-        logger.warning("sending %d files, %.1f GiB: is all of it needed?", plan.files, plan.bytes / 1024**3)
+def _warn_if_big(packed: Packed) -> None:
+    if packed.files >= MANY_FILES or packed.bytes >= MANY_BYTES:
+        logger.warning("sending %d files, %.1f GiB: is all of it needed?", packed.files, packed.bytes / 1024**3)
 
 
 def _far(api: KubeApi) -> bool:

@@ -104,7 +104,7 @@ def test_is_ready_inside_the_block_and_gone_after_it(api):
 def test_a_tree_is_the_same_on_the_volume_and_back(kube, api, tmp_path):
     source = plant(tmp_path / "source", many=2000)
     with data_mover(api, pod(), restricted=None, probe=CODE) as ref:
-        send_tree(api, ref, source, CODE)
+        send_tree(api, ref, source, CODE, spool_dir=tmp_path / "spool")
         there = seen(kube.claim("shared") / "team-a/alice/code")
         fetch_tree(api, ref, CODE, tmp_path / "back", spool_dir=tmp_path / "spool")
     assert there == normal(seen(source))
@@ -116,7 +116,7 @@ def test_a_stream_that_is_cut_is_tried_again(kube, api, tmp_path):
     source.mkdir()
     (source / "noise").write_bytes(os.urandom(4 << 20))
     with data_mover(api, pod(), restricted=None) as ref, kube.fault(Cut("exec", after_bytes=1_000_000)):
-        send_tree(api, ref, source, CODE, clock=FakeClock())
+        send_tree(api, ref, source, CODE, spool_dir=tmp_path, clock=FakeClock())
     assert seen(kube.claim("shared") / "team-a/alice/code") == normal(seen(source))
 
 
@@ -128,7 +128,7 @@ def test_a_far_side_that_may_not_write_gives_its_words(api, tmp_path):
         data_mover(api, readonly_pod(), restricted=None) as ref,
         pytest.raises(TransferError, match="Read-only file system") as caught,
     ):
-        send_tree(api, ref, source, PurePosixPath("/readonly/code"))
+        send_tree(api, ref, source, PurePosixPath("/readonly/code"), spool_dir=tmp_path)
     assert caught.value.exit_code == 1
 
 
@@ -147,7 +147,7 @@ def test_a_full_volume_gives_the_words_of_tar(tmp_path):
                 data_mover(api, pod(), restricted=None) as ref,
                 pytest.raises(TransferError, match="No space left on device") as caught,
             ):
-                send_tree(api, ref, source, CODE)
+                send_tree(api, ref, source, CODE, spool_dir=tmp_path)
     finally:
         subprocess.run(["umount", str(small)], check=True)
     assert caught.value.exit_code == 1
@@ -374,7 +374,7 @@ def test_the_rights_that_are_checked_are_enough(kube, api, tmp_path):
     kube.rules = ROLE
     check_rights(api, "default")
     with data_mover(api, pod(), restricted=None, probe=CODE) as ref:
-        send_tree(api, ref, plant(tmp_path / "source"), CODE)
+        send_tree(api, ref, plant(tmp_path / "source"), CODE, spool_dir=tmp_path)
 
 
 def test_rights_that_cannot_be_asked_for_are_no_error(kube, api, caplog):

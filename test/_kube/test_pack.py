@@ -13,18 +13,16 @@ from pathlib import Path, PurePosixPath
 import pytest
 from fakes.trees import normal, plant, seen
 
-from nemo_run._kube.pack import Plan, pack, planned
+from nemo_run._kube.pack import Packed, pack
 from nemo_run._kube.tree import SourceFile, directory_files
 from nemo_run.exceptions import TransferError
 
 TARS = [["tar"], ["busybox", "tar"]]
 
 
-def packed(files: list[SourceFile], *, compress: bool = False) -> tuple[Plan, bytes]:
+def packed(files: list[SourceFile], *, compress: bool = False) -> tuple[Packed, bytes]:
     out = BytesIO()
-    plan = planned(files)
-    pack(plan, out, last="last", compress=compress)
-    return plan, out.getvalue()
+    return pack(files, out, last="last", compress=compress), out.getvalue()
 
 
 def links(files: list[SourceFile]) -> dict[str, str]:
@@ -60,7 +58,7 @@ def test_counts_files_bytes_and_directories(tmp_path):
         SourceFile(PurePosixPath("a/b/f"), tmp_path / "f"),
         SourceFile(PurePosixPath("a/b/l"), tmp_path / "l"),
     ]
-    assert packed(files)[0] == Plan(2, 5, (PurePosixPath("a"), PurePosixPath("a/b")))
+    assert packed(files)[0] == Packed(2, 5, (PurePosixPath("a"), PurePosixPath("a/b")))
 
 
 def test_owners_are_left_to_who_unpacks(tmp_path):
@@ -147,7 +145,7 @@ def test_a_link_to_anything_else_elsewhere_is_sent_as_it_is(tmp_path, target, ca
 def test_pipes_and_sockets_are_left_out_with_a_warning(tmp_path, caplog):
     os.mkfifo(tmp_path / "pipe")
     with caplog.at_level(logging.WARNING, "nemo_run"):
-        assert packed(directory_files(tmp_path))[0] == Plan(0, 0, ())
+        assert packed(directory_files(tmp_path))[0] == Packed(0, 0, ())
     assert caplog.messages == [f"left out {tmp_path}/pipe: neither a file nor a directory nor a link"]
 
 
@@ -166,4 +164,4 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 def test_an_archive_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "f").write_bytes(os.urandom(1 << 20))
     with Path("/dev/full").open("wb", buffering=0) as full, pytest.raises(TransferError, match="No space left"):
-        pack(planned(directory_files(tmp_path)), full, last="last", compress=False)
+        pack(directory_files(tmp_path), full, last="last", compress=False)

@@ -21,7 +21,7 @@ from nemo_run._kube.tree import SourceFile, workdir_files
 from nemo_run.exceptions import TransferError
 
 POD = PodRef("team", "mover-1", "mover")
-APPLETS = ("sh", "tar", "head", "dd", "rm", "mkdir", "gzip", "gunzip", "cat", "mv", "rmdir")
+APPLETS = ("sh", "tar", "head", "rm", "mkdir", "gzip", "gunzip", "cat", "mv", "rmdir")
 
 
 @pytest.fixture(params=["busybox", "gnu"])

@@ -241,7 +241,7 @@ STEPS = {
     "dry run": Step(Point("POST */trainjobs?*dryRun=All*", TRAINJOB), launch_with_workdir, sent),
     "copy pod": Step(Point("POST */pods?*", POD), launch_with_workdir, sent),
     "probe": Step(Point("GET */exec?*nemo-run-probe*", POD, "exec"), launch_with_workdir, sent),
-    "out": Step(Point("GET */exec?*fullblock*", POD, "exec", skip=1, breaks_after=50_000), launch_with_workdir, sent),
+    "out": Step(Point("GET */exec?*head -c*", POD, "exec", skip=1, breaks_after=50_000), launch_with_workdir, sent),
     "back": Step(
         Point("GET */exec?*tar*", POD, "exec", breaks_after=50_000),
         lambda cell: cell.given.pull_results("train", str(cell.results)),

@@ -103,7 +103,9 @@ def send(executor: KubeflowExecutor, mover: Mover, local: Path, path: str) -> No
     target = remote(executor, path)
     check_writable(mover.api, mover.pod, target)
     files = sources(executor, local)
-    sent = send_tree(mover.api, mover.pod, files, target, progress=executor._session.on_progress)
+    sent = send_tree(
+        mover.api, mover.pod, files, target, spool_dir=_spool(executor), progress=executor._session.on_progress
+    )
     logger.info("copied %d files, %d bytes, to %s", sent.files, sent.bytes, target)
 
 

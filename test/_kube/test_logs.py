@@ -220,18 +220,18 @@ def test_a_pod_is_waited_for_with_the_reason(cluster, follow):
     following.until(lambda: following.states == ["no pod yet"])
     unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/5 nodes"}
     cluster.pods = [{**pod("a"), "status": {"phase": "Pending", "conditions": [unschedulable]}}]
-    following.until(lambda: following.states[1:] == ["pod a: Unschedulable: 0/5 nodes"])
+    following.until(lambda: following.states[-1] == "pod a: Unschedulable: 0/5 nodes")
     cluster.pods = [pod(name, "waiting", told={"reason": "ContainerCreating"}) for name in ("b", "a")]
-    following.until(lambda: following.states[2:] == ["2 pods (a, …): ContainerCreating"])
+    following.until(lambda: following.states[-1] == "2 pods (a, …): ContainerCreating")
     hold = threading.Event()
     cluster.logs["a"] = cluster.logs["b"] = lambda query: Answer(200, held([], hold))
     cluster.pods = [pod("a"), pod("b")]
-    following.until(lambda: following.states[3:] == ["2 pods (a, …): running, no output yet"])
+    following.until(lambda: following.states[-1] == "2 pods (a, …): running, no output yet")
     cluster.pods = [pod("a", "terminated"), pod("b", "terminated")]
     cluster.logs["a"] = cluster.logs["b"] = lambda query: Answer(200, b"")
     hold.set()
     following.end()
-    assert following.states[4:] == ["the job ended, and its pods wrote nothing"]
+    assert following.states[-1] == "the job ended, and its pods wrote nothing"
 
 
 def test_a_job_that_ends_without_a_pod_says_so(cluster, follow):

@@ -79,3 +79,9 @@ def test_a_command_of_the_users_own_is_not_overwritten(key):
     assert commands(container_kwargs={"command": ["x"]}) == [["x"], ["x"]]
     with pytest.raises(ConfigError, match="write it into pre_ray_start_commands"):
         commands("true", container_kwargs={key: ["x"]})
+
+
+@pytest.mark.parametrize("given", ["export A=5", [1], ["true", None]], ids=["text", "number", "nothing"])
+def test_what_is_no_list_of_commands_is_refused(given):
+    with pytest.raises(ConfigError, match="write a list of shell commands"):
+        KubeRayExecutor().get_cluster_body("mine", pre_ray_start_commands=given)

@@ -9,9 +9,10 @@ import sys
 import time
 
 import pytest
-from raying import movers, ray_kube, tree
+from raying import movers, ray_kube, tree, workdir_executor
 
 from nemo_run._kube.resources import RAYCLUSTER, RAYJOB
+from nemo_run.run.ray.job import RayJob
 from nemo_run.testing import Cut, Delay, Pod
 
 JOB = 'RayJob(name="cut", executor=executor).start(command="true", workdir={workdir!r})'
@@ -44,6 +45,25 @@ def wait_for(what, child=None):
         time.sleep(0.05)
 
 
+def interrupted(kube, program, fault, strikes, number, **variables):
+    """Run *program*, send it signal *number* once *fault* has struck, and give exit code, output and errors."""
+    paths = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PYTHONPATH": paths, "NEMO_RUN_LOCAL_KUBE": str(kube.kubeconfig), **variables}
+    with (
+        kube.fault(fault),
+        subprocess.Popen(
+            [sys.executable, "-c", program], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as child,
+    ):
+        try:
+            wait_for(struck(kube, strikes), child)
+            child.send_signal(number)
+            out, err = child.communicate(timeout=120)
+        finally:
+            child.kill()
+    return child.returncode, out, err
+
+
 @pytest.mark.parametrize(
     ("what", "fault", "strikes", "number"),
     [
@@ -61,19 +81,22 @@ def test_nothing_is_left(kube, tmp_path, what, fault, strikes, number):
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     program = CLIENT.format(what=what.format(workdir=str(code)))
-    paths = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])
-    env = {**os.environ, "PYTHONPATH": paths, "TMPDIR": str(temporary), "NEMO_RUN_LOCAL_KUBE": str(kube.kubeconfig)}
-    with kube.fault(fault):
-        child = subprocess.Popen(
-            [sys.executable, "-c", program], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        wait_for(struck(kube, strikes), child)
-        child.send_signal(number)
-        out, err = child.communicate(timeout=120)
+    code, out, err = interrupted(kube, program, fault, strikes, number, TMPDIR=str(temporary))
     wait_for(lambda: not kube._cluster.server._late)
-    assert child.returncode not in (0, -signal.SIGTERM), err
+    assert code not in (0, -signal.SIGTERM), err
     assert "started" not in out
     assert movers(kube) == []
     assert kube.do(lambda store: store.list(RAYJOB, "default")) == []
     assert kube.do(lambda store: store.list(RAYCLUSTER, "default")) == []
     assert list(temporary.iterdir()) == []
+
+
+def test_a_job_that_is_there_already_is_kept_and_it_says_how_to_come_back(kube, monkeypatch):
+    program = CLIENT.format(what='RayJob(name="kept", executor=executor).start(command="sleep 60")')
+    fault = Delay(3, "GET */rayjobs/*", times=1)
+    code, out, err = interrupted(kube, program, fault, 1, signal.SIGINT)
+    monkeypatch.setenv("NEMO_RUN_LOCAL_KUBE", str(kube.kubeconfig))
+    RayJob(name="kept", executor=workdir_executor()).stop(wait=True)
+    assert code == 130, err
+    assert "keeps running" in out
+    assert "Traceback" not in err

@@ -41,6 +41,10 @@ def raycluster(
         ConfigError: the executor's fields contradict each other, or what Kubernetes or KubeRay can do.
     """
     start = tuple(pre_ray_start_commands)
+    if isinstance(pre_ray_start_commands, str) or not all(isinstance(command, str) for command in start):
+        raise ConfigError(
+            "pre_ray_start_commands", pre_ray_start_commands, "write a list of shell commands: ['export A=5']"
+        )
     groups = [_worker_group(executor, group, layout, start) for group in executor.worker_groups]
     _check_unique(group["groupName"] for group in groups)
     spec: Json = {"rayVersion": executor.ray_version, "headGroupSpec": _head_group(executor, layout, start)}

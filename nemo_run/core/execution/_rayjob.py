@@ -232,6 +232,8 @@ def shell_text(command: str | Sequence[str]) -> str:
     Raises:
         ConfigError: there is none, or it holds what no process can be given.
     """
+    if not isinstance(command, str | Sequence):
+        raise ConfigError("command", command, "write shell text, or a list of arguments")
     text = command if isinstance(command, str) else shlex.join(str(part) for part in command)
     if not text.strip():
         raise ConfigError("command", command, "write what is to run")

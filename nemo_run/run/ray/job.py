@@ -83,7 +83,8 @@ class RayJob:
 
     def _show_status(self) -> None:
         try:
-            self.backend.status()
+            with self.backend.kept_when_interrupted():
+                self.backend.status()
         except KubeError as error:
             logger.warning("RayJob %s is submitted; how it stands is not known: %s", self.backend.job_name, error)
 

@@ -7,7 +7,8 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -487,10 +488,19 @@ class KubeRayJob:
         )
 
     def _followed(self, log: _logs.JobLog, *, timeout: float | None = None) -> _raystate.JobPhase:
-        """Follow to the end; interrupted, say how to come back to the job, which goes on."""
+        """Follow to the end; interrupted, the job goes on."""
+        with (
+            self.kept_when_interrupted(),
+            _jobs.witness(self._connect(), self._namespace, lambda: self._last),
+        ):
+            return log.follow(timeout=timeout)
+
+    @contextmanager
+    def kept_when_interrupted(self) -> Iterator[None]:
+        """Have Ctrl-C and SIGTERM leave the job running, and say how to come back to it."""
         try:
-            with sigterm_interrupts(), _jobs.witness(self._connect(), self._namespace, lambda: self._last):
-                return log.follow(timeout=timeout)
+            with sigterm_interrupts():
+                yield
         except KeyboardInterrupt as error:
             again = f"RayJob(name={self.name!r}, executor=…)"
             ways = f"  {again}.logs(follow=True)\n  {again}.stop()"

@@ -14,6 +14,7 @@ from children import PATIENCE, wait_for
 
 from nemo_run._kube.api import connect
 from nemo_run._kube.resources import POD
+from nemo_run._kube.waiting import SYSTEM_CLOCK
 from nemo_run.exceptions import NemoRunError
 from nemo_run.testing import Cut, Pod, Respond
 
@@ -54,9 +55,10 @@ def test_it_is_gone_before_the_trainjob_is_created(local):
         pytest.param(Cut("exec", 100, times=None), id="always cut"),
     ],
 )
-def test_it_is_removed_after_a_failure_and_no_job_was_made(local, fault):
+def test_it_is_removed_after_a_failure_and_no_job_was_made(local, fault, monkeypatch):
+    monkeypatch.setattr(SYSTEM_CLOCK, "pace", 4.0)
     with local.kube.fault(fault), pytest.raises((NemoRunError, TimeoutError)):
-        local.run(local.executor(data_mover_timeout=5))
+        local.run(local.executor(data_mover_timeout=20))
     assert left_over(local) == []
     made = [r for r in local.kube.requests if r.method == "POST" and "/trainjobs" in r.path and "dryRun" not in r.query]
     assert made == []

@@ -9,6 +9,9 @@ import pytest
 
 from nemo_run.core._masking import MASK, is_secret, masked
 from nemo_run.core.execution.kubeflow import KubeflowExecutor
+from nemo_run.core.execution.kuberay import KubeRayExecutor
+from nemo_run.core.execution.local import LocalExecutor
+from nemo_run.exceptions import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -131,3 +134,20 @@ def test_long_words_take_no_longer_than_they_must():
     """At each letter of a word a search would begin anew: 300,000 of them took minutes."""
     text = "echo " + "x" * 300_000 + " --token hf_abc 2FA_TOKEN=x"
     assert masked(text) == "echo " + "x" * 300_000 + " --token *** 2FA_TOKEN=***"
+
+
+@pytest.mark.parametrize("kind", [LocalExecutor, KubeflowExecutor, KubeRayExecutor])
+def test_no_executor_prints_secrets(kind):
+    executor = kind(env_vars={"API_TOKEN": "hunter2", "PLAIN": "seen"})
+    assert "hunter2" not in f"{executor!r} {executor}"
+    assert "'PLAIN': 'seen'" in repr(executor)
+
+
+@pytest.mark.parametrize("field", ["env_vars", "env_list"])
+@pytest.mark.parametrize("given", ["A=hunter2", [("A", "hunter2")], [{"nme": "A", "value": "hunter2"}]], ids=str)
+def test_what_is_wrong_with_an_environment_is_said_without_its_values(field, given, tmp_path):
+    executor = KubeflowExecutor(image="python:3.12", **{field: given})
+    executor.assign("exp_1", str(tmp_path), "train", "train")
+    with pytest.raises(ConfigError, match=field) as raised:
+        executor.materialize_launch_script(["true"])
+    assert "hunter2" not in str(raised.value)

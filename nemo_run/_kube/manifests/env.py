@@ -37,7 +37,8 @@ def merge_env(*lists: Iterable[Mapping[str, Any]], argument: str = "env_list") -
     merged: dict[str, Json] = {}
     for entry in (entry for entries in lists for entry in entries):
         if not isinstance(entry, Mapping) or "name" not in entry:
-            raise ConfigError(argument, entry, "each entry is an EnvVar: {'name': …, 'value': …} or with 'valueFrom'")
+            shown = dict.fromkeys(entry, "…") if isinstance(entry, Mapping) else type(entry).__name__  # may be secret
+            raise ConfigError(argument, shown, "each entry is an EnvVar: {'name': …, 'value': …} or with 'valueFrom'")
         name = _env_name(entry["name"], argument)
         _check_fields(entry, f"{argument}[{name!r}]")
         if entry.get("valueFrom") is not None:

@@ -102,10 +102,10 @@ def check_entries(argument: str, value: Any) -> None:
         ConfigError: it is not.
     """
     if not isinstance(value, (list, tuple)):
-        raise ConfigError(argument, value, "write a list, with one dict for each entry: [{…}, {…}]")
+        raise ConfigError(argument, _shown(argument, value), "write a list, with one dict for each entry: [{…}, {…}]")
     for entry in value:
         if not isinstance(entry, Mapping):
-            raise ConfigError(argument, entry, "each entry of this list is a dict")
+            raise ConfigError(argument, _shown(argument, entry), "each entry of this list is a dict")
 
 
 def check_pull_secrets(argument: str, value: Any) -> None:
@@ -128,4 +128,9 @@ def check_mapping(argument: str, value: Any) -> None:
         ConfigError: it is not.
     """
     if not isinstance(value, Mapping):
-        raise ConfigError(argument, value, "write a dict: {…: …}")
+        raise ConfigError(argument, _shown(argument, value), "write a dict: {…: …}")
+
+
+def _shown(argument: str, value: Any) -> Any:
+    """Give what a message may show of a value: of an environment, which may hold secrets, its type."""
+    return type(value).__name__ if argument.startswith("env") else value

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from nemo_run.config import ConfigurableMixin, get_nemorun_home
+from nemo_run.core._masking import masked
 from nemo_run.core.execution.launcher import LAUNCHER_MAP, Launcher
 from nemo_run.core.packaging.base import Packager
 from nemo_run.exceptions import ConfigError
@@ -77,7 +78,7 @@ class LogSupportedExecutor(Protocol):
         """Show the logs of *app_id*, or what is in *fallback_path*."""
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False)
 class Executor(ConfigurableMixin):
     """
     Where and how a job runs: a value, inert until a job is submitted.
@@ -102,6 +103,15 @@ class Executor(ConfigurableMixin):
     experiment_dir: str = field(init=False, default="")
     """Where the experiment's files are on this machine; set by the experiment."""
     _launcher_setup: bool = field(init=False, default=False)
+
+    def __repr__(self) -> str:
+        shown = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        text = ", ".join(f"{name}={value!r}" for name, value in masked(shown, secrets=self.secret_values()).items())
+        return f"{type(self).__qualname__}({text})"
+
+    def secret_values(self) -> list[str]:
+        """Give values that are to be masked wherever they stand, besides those whose names say that they are secret."""
+        return []
 
     def info(self) -> str:
         """Give the name that tables show for this executor."""

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nemo_run._kube.names import TRAINJOB_MAX, dns_label, label_value
-from nemo_run.core._masking import masked
 from nemo_run.core._signals import cleaned_up_at_sigterm
 from nemo_run.core.execution import _files, _kubeflow_job, _ownership
 from nemo_run.core.execution._checks import check_kubeflow
@@ -156,11 +155,6 @@ class KubeflowExecutor(Executor):
 
     def __post_init__(self) -> None:
         """Do nothing: an executor is a value until a verb is called."""
-
-    def __repr__(self) -> str:
-        shown = {name: value for name, value in vars(self).items() if not name.startswith("_")}
-        text = ", ".join(f"{name}={value!r}" for name, value in masked(shown, secrets=self.secret_values()).items())
-        return f"{type(self).__qualname__}({text})"
 
     def clone(self) -> Self:
         """Give an equal executor that shares nothing but the memory of what was launched, so that it can cancel it."""

@@ -99,7 +99,7 @@ class KubeRayWorkerGroup:
             self.max_replicas = self.replicas
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False)
 class KubeRayExecutor(Executor):
     """
     Runs Ray clusters and jobs on Kubernetes through the KubeRay operator.

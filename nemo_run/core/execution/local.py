@@ -18,7 +18,7 @@ _OF_TORCHRUN = ("auto", "gpu", "cpu", "xpu")
 """What torchrun takes for a number of processes besides one."""
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False)
 class LocalExecutor(Executor):
     """Runs jobs as processes on this machine."""
 

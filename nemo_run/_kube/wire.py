@@ -135,7 +135,9 @@ class Wire:
                 limit = patience if self._answered else min(patience, FIRST_PATIENCE)
                 if self._clock.now() + wait > started + limit:
                     raise
-                logger.info("%s; trying again in %.1f s", error, wait)
+                # A server's words may quote what it was sent, secrets too: only who raises the error knows them.
+                answer = error.message if isinstance(error, Unreachable) else f"{error.status} {error.reason}".strip()
+                logger.info("%s: %s; trying again in %.1f s", error.what, answer, wait)
             self._clock.sleep(wait)
             pause = min(pause * 2, LONGEST_PAUSE)
 

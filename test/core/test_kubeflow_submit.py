@@ -508,3 +508,25 @@ class TestCluster:
             assert [request.path for request in here.requests] == [TRAINJOB.path("research", "x")]
             assert elsewhere.requests == []
             assert target.url.startswith(here.url.replace("http", "ws"))
+
+
+def test_a_job_is_not_created_where_its_code_is_not(tmp_path):
+    made = executor(volumes=[WORK], workdir_volume_mount=MOUNT)
+    made.assign("exp_1", str(tmp_path), "train", "train")
+    made.materialize_launch_script(["true"])
+    with LocalKube(images={"alpine*": "busybox"}, claims=["shared"]):
+        made.package(made.packager, job_name="train")
+    with LocalKube(claims=["shared"]) as other:
+        with pytest.raises(ConfigError, match=r"the code was copied to .* launch again"):
+            made.launch("train", made.start_command(["true"]))
+        assert [request for request in other.requests if request.method == "POST" and "trainjobs" in request.path] == []
+
+
+def test_what_a_busy_server_quotes_is_not_repeated(kube, caplog):
+    caplog.set_level(logging.INFO, "nemo_run")
+    quoting = Respond(500, on="POST */trainjobs", times=1, message="webhook: got hunter2", retry_after=0)
+    with kube.fault(quoting):
+        executor(env_vars={"API_TOKEN": "hunter2"}).launch("train", ["true"])
+    assert "hunter2" not in caplog.text
+    assert "create TrainJob" in caplog.text
+    assert "500 InternalError; trying again" in caplog.text

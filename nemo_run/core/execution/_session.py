@@ -65,6 +65,8 @@ class Session:
     """Whether ``<job_dir>/code`` is what the packager gives now."""
     checked: bool = False
     """Whether the next job's runtime was looked at."""
+    server: str = ""
+    """Where that was: the job's code is there."""
     launched: dict[str, list[Launched]] = field(default_factory=dict)
     """The TrainJobs launched and not known to have ended, by the name that the caller gave; shared with clones."""
     known: dict[tuple[str, str], Launched] = field(default_factory=dict)

@@ -285,7 +285,7 @@ class KubeflowExecutor(Executor):
         _submit.check_rights(api, self.namespace)
         _runtime.check_runtime(api, body)
         _submit.create(api, body, dry_run=True, **self._handling(name, command))
-        self._session.checked = True
+        self._session.checked, self._session.server = True, api.server
         _workspace.prepare(self, api)
         if not self._session.packed:
             self._pack(packager, job_name)
@@ -312,6 +312,9 @@ class KubeflowExecutor(Executor):
         api = self._connect()
         trainjob = self._trainjob_name(name)
         body = self.get_job_body(trainjob, cmd)
+        if self._session.checked and self._session.server != api.server:
+            changed = f"the code was copied to {self._session.server}, and this leads to {api.server} now; launch again"
+            raise ConfigError("kubeconfig", self.kubeconfig, changed)
         if not self._session.checked:
             _submit.check_rights(api, self.namespace)
             _runtime.check_runtime(api, body)

@@ -268,13 +268,14 @@ class KubeflowBackend:
 
     def _ended(self, record: AppRecord, watcher: Watcher) -> AppStatus:
         """Ask until the job has ended: for as long as it takes."""
-        last = record.status
+        last, told = record.status, str(record.status)
         while True:
             status = self._status(replace(record, status=last))
             if is_terminal(status.state):
                 return status
-            if status != last:
-                watcher.state(str(status))
+            if str(status) != told:
+                told = str(status)
+                watcher.state(told)
             last = replace(status, stale=False)
             self._clock.sleep(_LOOK_EVERY)
 

@@ -17,6 +17,8 @@ from nemo_run.testing._errors import ApiError
 from nemo_run.testing._podstatus import now
 from nemo_run.testing.local import ENVIRONMENT
 
+pytestmark = pytest.mark.timeout(600)  # several jobs that fail and are begun anew, one after the other
+
 QUOTA = 'pods "x" is forbidden: exceeded quota: team, requested: nvidia.com/gpu=8, used: 8, limited: 8'
 
 
